@@ -8,8 +8,16 @@
 
 namespace exphil::nif {
 
+// An atom is the same term in every environment as long as the VM runs. To look it up by its name takes a
+// lock that all threads share, once or twice a frame.
 Term encode_ok(Call& call, Term value) {
-  return enif_make_tuple2(call.env(), encode_atom(call, "ok"), value);
+  static const Term ok = encode_atom(call, "ok");
+  return enif_make_tuple2(call.env(), ok, value);
+}
+
+Term encode_queued(Call& call) {
+  static const Term queued = encode_atom(call, "queued");
+  return queued;
 }
 
 namespace {

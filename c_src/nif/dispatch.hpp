@@ -21,6 +21,7 @@
 namespace exphil::nif {
 
 Term encode_ok(Call& call, Term value);
+Term encode_queued(Call& call);
 // What a function returned: {:ok, value}, or :queued where it returned nothing, because a message will have
 // it.
 template <class Result>
@@ -28,7 +29,7 @@ Term encode_result(Call& call, const Result& result) {
   return encode_ok(call, encode(call, result));
 }
 inline Term encode_result(Call& call, const std::optional<Term>& result) {
-  return result ? encode_ok(call, *result) : encode_atom(call, "queued");
+  return result ? encode_ok(call, *result) : encode_queued(call);
 }
 // For the exception that is being handled. Call only inside a catch block.
 Term encode_current_exception(Call& call) noexcept;

@@ -13,21 +13,29 @@ namespace {
 
 // A frame and the process that waits for it. A process that has ended gets no message; its frame is played
 // all the same.
+//
+// What a frame needs is allocated by the scheduler that submits it, because a thread of the gatherer would
+// take it from an allocator of the VM that it shares, under a lock, with all threads that are no schedulers.
 class GatheredCall final : public core::GatheredFrame {
  public:
   using Clock = StepTimer::Clock;
 
-  GatheredCall(Call& call, SessionHandle& session, const Frames& obs, Term ref, bool acts)
-      : GatheredFrame(*session.session, obs.data, acts), handle_(session), is_tensor_(obs.is_tensor) {
-    enif_self(call.env(), &caller_);
-    env_ = enif_alloc_env();
+  // owned: by its session's handle, for one frame after another.
+  explicit GatheredCall(bool owned) : owned_(owned), env_(enif_alloc_env()) {
     if (env_ == nullptr) throw std::bad_alloc();
-    ref_ = enif_make_copy(env_, ref);
-    enif_keep_resource(&handle_);
   }
-  ~GatheredCall() override {
-    enif_free_env(env_);
-    enif_release_resource(&handle_);
+  ~GatheredCall() override { enif_free_env(env_); }
+
+  void begin(Call& call, SessionHandle& session, const Frames& obs, Term ref, bool acts) {
+    enif_keep_resource(&session);
+    handle_ = &session;
+    GatheredFrame::begin(*session.session, obs.data, acts);
+    is_tensor_ = obs.is_tensor;
+    begin_.reset();
+    enif_self(call.env(), &caller_);
+    enif_clear_env(env_);
+    ref_ = enif_make_copy(env_, ref);
+    if (!acts && output_bytes(session) < core::kSmallestPooledResult) out_.emplace(output_bytes(session));
   }
 
   // The frame has begun already.
@@ -35,8 +43,8 @@ class GatheredCall final : public core::GatheredFrame {
 
   void answer(const float* out, const core::Action& action,
               const core::GatheredLaunch& launch) noexcept override {
-    if (begin_) const StepTimer timer(handle_, *begin_);
-    if (launch.frames == 1) StepTimer::note(handle_, launch);
+    if (begin_) const StepTimer timer(*handle_, *begin_);
+    if (launch.frames == 1) StepTimer::note(*handle_, launch);
     Call call(env_);
     try {
       send(encode_ok(call, acts() ? encode_action(call, action) : encode_outputs(call, out)));
@@ -54,13 +62,32 @@ class GatheredCall final : public core::GatheredFrame {
     }
   }
 
+  void release() noexcept override {
+    SessionHandle* const handle = std::exchange(handle_, nullptr);
+    out_.reset();
+    if (owned_) {
+      handle->gathers->store(false, std::memory_order_release);
+    } else {
+      delete this;
+    }
+    enif_release_resource(handle);  // which may be the end of an owned frame
+  }
+
  private:
-  Term encode_outputs(Call& call, const float* values) const {
-    const std::int64_t d_output = handle_.loaded->policy->config().d_output;
-    Result out(call, *handle_.loaded->backend, static_cast<std::size_t>(d_output) * sizeof(float));
-    std::copy_n(values, d_output, out.floats());
+  static std::size_t output_bytes(const SessionHandle& session) {
+    return static_cast<std::size_t>(session.loaded->policy->config().d_output) * sizeof(float);
+  }
+
+  Term encode_outputs(Call& call, const float* values) {
+    const std::int64_t d_output = handle_->loaded->policy->config().d_output;
     Frames form;
     form.is_tensor = is_tensor_;
+    if (out_) {
+      std::copy_n(values, d_output, out_->floats());
+      return form.answer(call, {d_output}, out_->term(call));
+    }
+    Result out(call, *handle_->loaded->backend, output_bytes(*handle_));
+    std::copy_n(values, d_output, out.floats());
     return form.answer(call, {d_output}, out.term());
   }
 
@@ -68,13 +95,35 @@ class GatheredCall final : public core::GatheredFrame {
     enif_send(nullptr, &caller_, env_, enif_make_tuple2(env_, ref_, answer));
   }
 
-  SessionHandle& handle_;
-  const bool is_tensor_;
+  const bool owned_;
+  ErlNifEnv* const env_;
+  SessionHandle* handle_ = nullptr;  // kept from begin() to release()
+  bool is_tensor_ = false;
   ErlNifPid caller_{};
-  ErlNifEnv* env_ = nullptr;
   Term ref_ = 0;
+  std::optional<NewBinary> out_;  // of a frame that steps
   std::optional<Clock::time_point> begin_;
 };
+
+using CallPtr = std::unique_ptr<GatheredCall, core::ReleaseFrame>;
+
+// The session's own, or another one where several processes play one session, and that one is in use.
+CallPtr make_frame(Call& call, SessionHandle& session, const Frames& obs, Term ref, bool acts) {
+  CallPtr frame;
+  if (session.gathers->exchange(true, std::memory_order_acquire)) {
+    frame.reset(new GatheredCall(false));
+  } else {
+    try {
+      if (!session.gathered) session.gathered = std::make_unique<GatheredCall>(true);
+    } catch (...) {
+      session.gathers->store(false, std::memory_order_release);
+      throw;
+    }
+    frame.reset(static_cast<GatheredCall*>(session.gathered.get()));
+  }
+  frame->begin(call, session, obs, ref, acts);
+  return frame;
+}
 
 core::Gatherer& gatherer_of(const SessionHandle& session) {
   if (core::Gatherer* const gatherer = session.session->gatherer()) return *gatherer;
@@ -87,7 +136,6 @@ std::optional<Term> gather(Call& call, SessionHandle& session, const Frames& obs
                            const Play& play) {
   obs.require({session.loaded->policy->config().d_input}, "obs");
   core::Gatherer& gatherer = gatherer_of(session);
-  const auto make_frame = [&] { return std::make_unique<GatheredCall>(call, session, obs, ref, acts); };
   keep_resource_types();
   // A call that may wait is one of a session that another call has: that frame may need the turn.
   if (!call.may_wait() && has_short_steps(session)) {
@@ -96,7 +144,7 @@ std::optional<Term> gather(Call& call, SessionHandle& session, const Frames& obs
       try {
         return play();
       } catch (const core::Late& late) {
-        auto frame = make_frame();
+        CallPtr frame = make_frame(call, session, obs, ref, acts);
         frame->goes_on_since(timer.hand_over());
         gatherer.finish(std::move(*turn), late.frame, std::move(frame));
         return std::nullopt;
@@ -106,7 +154,7 @@ std::optional<Term> gather(Call& call, SessionHandle& session, const Frames& obs
       }
     }
   }
-  session.session->submit(make_frame(), call.may_wait());
+  session.session->submit(make_frame(call, session, obs, ref, acts), call.may_wait());
   return std::nullopt;
 }
 

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/session/gatherer.hpp"
 #include "core/session/scratch_step.hpp"
 #include "core/work/reaper.hpp"
 #include "core/work/ticker.hpp"
@@ -42,6 +43,10 @@ struct SessionHandle {
   std::shared_ptr<core::Session> session;
   // Recent average of one frame; 0: none yet. Apart, because a handle is moved.
   std::unique_ptr<std::atomic<float>> step_microseconds = std::make_unique<std::atomic<float>>(0.0f);
+  // Of gather.cpp, for one gathered frame after another, so that a frame allocates little; and whether it is
+  // in use.
+  std::unique_ptr<core::GatheredFrame> gathered = nullptr;
+  std::unique_ptr<std::atomic<bool>> gathers = std::make_unique<std::atomic<bool>>(false);
 
   // After a call that replaces the frames of a window: the next step may compute all of them, and so takes
   // longer than those before. A carried state's steps take what they took.

@@ -1,9 +1,9 @@
 #include "core/session/gatherer.hpp"
 
+#include <sys/prctl.h>
 #include <time.h>
 
 #include <algorithm>
-#include <array>
 
 #include "core/error.hpp"
 #include "core/session/session.hpp"
@@ -17,8 +17,17 @@ namespace {
 // Launches of one frame in a row until callers step alone again: in a fleet now and then one frame finds
 // nobody beside it, and to step it alone takes as long as several frames together.
 constexpr int kCrowd = 8;
-// One launches while the others answer: a message to a process takes about 2 us.
+// A message to a process takes 1 to 2 us, so the frames of a large launch are answered by several threads, so
+// many at a time.
 constexpr int kCoresPerThread = 4, kMostThreads = 4;
+constexpr std::size_t kAnsweredAtOnce = 32;
+// Where launches have at least so many frames, a launch waits for more of them for as long as it usually
+// takes itself, at most kMostPause. So launches take at most half of the time, and a frame is answered at
+// most a launch later. Processes that wake by the VM's timers do so at the beginning of each millisecond, so
+// two launches have all frames of a millisecond instead of four or five, and wake half as many schedulers.
+constexpr float kManyFrames = 8;
+constexpr float kMostPause = 250;  // microseconds
+constexpr float kUsual = 8;        // launches of the averages that decide it
 
 double microseconds_of(clockid_t clock) {
   timespec time{};
@@ -26,31 +35,28 @@ double microseconds_of(clockid_t clock) {
   return static_cast<double>(time.tv_sec) * 1e6 + static_cast<double>(time.tv_nsec) * 1e-3;
 }
 
-// Of a call in this thread.
-template <class Call>
-void measure(GatheredLaunch* launch, const Call& call) {
-  const double begin = microseconds_of(CLOCK_MONOTONIC);
-  const double begin_processor = microseconds_of(CLOCK_THREAD_CPUTIME_ID);
-  call();
-  launch->microseconds = static_cast<float>(microseconds_of(CLOCK_MONOTONIC) - begin);
-  launch->processor_microseconds =
-      static_cast<float>(microseconds_of(CLOCK_THREAD_CPUTIME_ID) - begin_processor);
-}
-
 }  // namespace
 
-GatheredFrame::GatheredFrame(Session& session, const float* obs, bool acts)
-    : session_(session), acts_(acts), obs_(obs, obs + session.policy()->config().d_input) {}
+void GatheredFrame::begin(Session& session, const float* obs, bool acts) {
+  session_ = &session;
+  acts_ = acts;
+  obs_.assign(obs, obs + session.policy()->config().d_input);
+}
 
-// What one thread launches and answers; its memory is used again.
+// What one thread launches and several answer; its memory is used again.
 struct Gatherer::Launch {
-  std::array<std::unique_ptr<GatheredFrame>, kMost> frames;
+  std::vector<GatheredFramePtr> frames;  // most_frames() of them
   std::size_t count = 0;
+  std::size_t taken = 0, answered = 0;  // frames that a thread answers, and has answered; with the mutex
   std::vector<Session*> sessions;
   std::vector<float> obs, out;
   std::exception_ptr error;
   GatheredLaunch told;
+  float microseconds = 0;
 };
+
+Gatherer::Gatherer(std::shared_ptr<Policy> policy)
+    : policy_(std::move(policy)), most_frames_(policy_->split_step() ? kMostOnDevice : kMostOnHost) {}
 
 Gatherer::~Gatherer() {
   {
@@ -61,20 +67,34 @@ Gatherer::~Gatherer() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void Gatherer::add_session() {
-  const std::lock_guard<std::mutex> lock(sessions_mutex_);
-  if (threads_.empty()) {
-    const int wanted = std::clamp(process_cores() / kCoresPerThread, 1, kMostThreads);
-    try {
-      for (int i = 0; i < wanted; ++i) threads_.emplace_back([this] { run(); });
-    } catch (const std::exception& error) {  // those that run do the work
-      if (threads_.empty()) {
-        fail(ErrorKind::out_of_memory, ":gather",
-             "the system gives no thread for gathering frames: ", error.what());
-      }
+void Gatherer::start_threads() {
+  const auto wanted =
+      static_cast<std::size_t>(std::clamp(process_cores() / kCoresPerThread, 1, kMostThreads));
+  {
+    // One for each thread: while one launches, each of the others answers one.
+    const std::lock_guard<std::mutex> lock(mutex_);
+    launches_made_.reserve(wanted), free_.reserve(wanted), answering_.reserve(wanted);
+    while (launches_made_.size() < wanted) {
+      auto launch = std::make_unique<Launch>();
+      launch->frames.resize(most_frames_);
+      free_.push_back(launch.get());
+      launches_made_.push_back(std::move(launch));
     }
   }
-  policy_->reserve_batch(std::min<std::int64_t>(sessions_ + 1, kMost));
+  try {
+    while (threads_.size() < wanted) threads_.emplace_back([this] { run(); });
+  } catch (const std::exception& error) {  // those that run do the work
+    if (threads_.empty()) {
+      fail(ErrorKind::out_of_memory, ":gather",
+           "the system gives no thread for gathering frames: ", error.what());
+    }
+  }
+}
+
+void Gatherer::add_session() {
+  const std::lock_guard<std::mutex> lock(sessions_mutex_);
+  if (threads_.empty()) start_threads();
+  policy_->reserve_batch(std::min(sessions_ + 1, static_cast<std::int64_t>(most_frames_)));
   ++sessions_;
 }
 
@@ -84,42 +104,42 @@ void Gatherer::remove_session() noexcept {
 }
 
 std::optional<Gatherer::Turn> Gatherer::take_turn() noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (launching_ || !waiting_.empty() || crowd_ > 0) return std::nullopt;
-  launching_ = true;
+  if (crowd_.load(std::memory_order_relaxed) > 0 || !waiting_.empty()) return std::nullopt;
+  if (launching_.exchange(true)) return std::nullopt;
   return std::make_optional<Turn>(*this);
 }
 
 void Gatherer::end_turn(std::size_t frames) noexcept {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    end_launch(frames);
-    if (waiting_.empty()) return;
-  }
-  wake_.notify_one();
+  if (frames > 0) count_launch(frames);
+  launching_.store(false);
+  if (!waiting_.empty() && idle_.load() > 0) wake_a_thread();
 }
 
-// Called with the mutex.
-void Gatherer::end_launch(std::size_t frames) noexcept {
-  launching_ = false;
-  if (frames == 0) return;
+void Gatherer::count_launch(std::size_t frames) noexcept {
+  const auto count = static_cast<std::int64_t>(frames);
   crowd_ = frames > 1 ? kCrowd : std::max(0, crowd_ - 1);
-  counts_.frames += static_cast<std::int64_t>(frames);
-  counts_.launches += 1;
-  counts_.most = std::max(counts_.most, static_cast<std::int64_t>(frames));
+  frames_ = frames_ + count;  // nobody else writes
+  launches_ = launches_ + 1;
+  most_ = std::max<std::int64_t>(most_, count);
 }
 
-void Gatherer::submit(std::unique_ptr<GatheredFrame>&& frame) {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    waiting_.push_back(std::move(frame));
-    if (launching_ || waiting_.size() > 1) return;  // whoever launches, or was woken, finds it
-  }
+GatherCounts Gatherer::counts() const noexcept {
+  return {frames_.load(), launches_.load(), most_.load()};
+}
+
+// The mutex is taken so that a thread which has found nothing to do is asleep by now, and hears of it.
+void Gatherer::wake_a_thread() noexcept {
+  { const std::lock_guard<std::mutex> lock(mutex_); }
   wake_.notify_one();
 }
 
-void Gatherer::finish(Turn turn, std::shared_ptr<LateFrame> late,
-                      std::unique_ptr<GatheredFrame> frame) noexcept {
+void Gatherer::submit(GatheredFramePtr submitted) noexcept {
+  const bool first = waiting_.push(submitted.release());
+  // Whoever submitted the frame before has woken a thread, and who has the turn looks when it ends.
+  if (first && !launching_.load() && idle_.load() > 0) wake_a_thread();
+}
+
+void Gatherer::finish(Turn turn, std::shared_ptr<LateFrame> late, GatheredFramePtr frame) noexcept {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     turn.gatherer_ = nullptr;  // run_late() ends it
@@ -128,101 +148,151 @@ void Gatherer::finish(Turn turn, std::shared_ptr<LateFrame> late,
   wake_.notify_one();
 }
 
-GatherCounts Gatherer::counts() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return counts_;
+bool Gatherer::has_work() const noexcept {
+  return late_.step != nullptr || !answering_.empty() ||
+         (!free_.empty() && !launching_.load() && !waiting_.empty());
 }
 
 void Gatherer::run() {
   begin_own_thread("exphil_gather");
-  Launch launch;
+  prctl(PR_SET_TIMERSLACK, 1000);  // nanoseconds; the 50 us of other threads are a third of a pause
   std::unique_lock<std::mutex> lock(mutex_);
   for (;;) {
-    wake_.wait(lock, [this] { return stopping_ || has_work(); });
+    if (!has_work()) {
+      ++idle_;  // before it looks again; see launching_
+      wake_.wait(lock, [this] { return stopping_ || has_work(); });
+      --idle_;
+    }
     if (stopping_) return;
     if (late_.step != nullptr) {
-      run_late(lock, launch);
+      run_late(lock);
+    } else if (!answering_.empty()) {
+      answer_some(lock);
     } else {
-      run_launch(lock, launch);
+      run_launch(lock);
     }
   }
 }
 
-void Gatherer::run_late(std::unique_lock<std::mutex>& lock, Launch& launch) {
-  const Late late = std::move(late_);
+void Gatherer::run_late(std::unique_lock<std::mutex>& lock) {
+  Late late = std::exchange(late_, {});
   lock.unlock();
   GatheredFrame& frame = *late.frame;
-  launch.error = nullptr;
+  std::vector<float> out;
+  std::exception_ptr error;
   Action action;
   try {
-    launch.out.resize(static_cast<std::size_t>(frame.session().policy()->config().d_output));
-    action = late.step->answer(launch.out.data());
+    out.resize(static_cast<std::size_t>(frame.session().policy()->config().d_output));
+    action = late.step->answer(out.data());
   } catch (...) {
-    launch.error = std::current_exception();
+    error = std::current_exception();
   }
   end_turn(1);
-  if (launch.error) {
-    frame.fail(launch.error);
+  if (error) {
+    frame.fail(error);
   } else {
-    frame.answer(launch.out.data(), action, {});
+    frame.answer(out.data(), action, {});
   }
+  late = {};
   lock.lock();
 }
 
-void Gatherer::run_launch(std::unique_lock<std::mutex>& lock, Launch& launch) {
-  launching_ = true;
-  launch.count = std::min(waiting_.size(), kMost);
-  for (std::size_t i = 0; i < launch.count; ++i) {
-    launch.frames[i] = std::move(waiting_.front());
-    waiting_.pop_front();
-  }
+void Gatherer::run_launch(std::unique_lock<std::mutex>& lock) {
+  if (launching_.exchange(true)) return;  // by a caller, who wakes a thread at its end
+  if (waiting_.empty()) return launching_.store(false);
+  Launch* const launch = free_.back();
+  free_.pop_back();
   lock.unlock();
+  pause_before_launch();
   note_frame();
+  take_waiting(launch);
   compute(launch);
-  lock.lock();
-  end_launch(launch.count);
+  count_launch(launch->count);
+  usual_frames_ += (static_cast<float>(launch->count) - usual_frames_) / kUsual;
+  usual_microseconds_ += (launch->microseconds - usual_microseconds_) / kUsual;
+  full_ = launch->count == most_frames_;
   const bool more = !waiting_.empty();
-  lock.unlock();
-  if (more) wake_.notify_one();
-  deliver(launch);
+  waiting_since_ = more ? std::optional(Clock::now()) : std::nullopt;
+  launching_.store(false);
   lock.lock();
+  launch->taken = launch->answered = 0;
+  answering_.push_back(launch);
+  // This thread answers the first frames. Others answer the rest, and launch what waits.
+  const std::size_t others = (launch->count - 1) / kAnsweredAtOnce + (more ? 1 : 0);
+  for (std::size_t i = 0; i < std::min<std::size_t>(others, kMostThreads - 1); ++i) wake_.notify_one();
 }
 
-void Gatherer::compute(Launch& launch) noexcept {
-  launch.error = nullptr;
-  launch.told = {};
-  launch.told.frames = static_cast<std::int64_t>(launch.count);
-  try {
-    launch.obs.clear();
-    launch.sessions.clear();
-    for (std::size_t i = 0; i < launch.count; ++i) {
-      const GatheredFrame& frame = *launch.frames[i];
-      launch.sessions.push_back(&frame.session());
-      launch.obs.insert(launch.obs.end(), frame.obs_.begin(), frame.obs_.end());
-    }
-    const PolicyConfig& config = launch.sessions[0]->policy()->config();
-    launch.out.resize(launch.count * static_cast<std::size_t>(config.d_output));
-    const auto step = [&] { Session::step_locked(launch.sessions, launch.obs.data(), launch.out.data()); };
-    if (launch.count > 1) return step();
-    measure(&launch.told, step);
-  } catch (...) {
-    launch.error = std::current_exception();
+void Gatherer::pause_before_launch() const noexcept {
+  if (usual_frames_ < kManyFrames || full_) return;
+  const std::chrono::duration<float, std::micro> pause(std::min(usual_microseconds_, kMostPause));
+  const Clock::time_point since = waiting_since_.value_or(Clock::now());
+  std::this_thread::sleep_until(since + std::chrono::duration_cast<Clock::duration>(pause));
+}
+
+void Gatherer::take_waiting(Launch* launch) noexcept {
+  launch->count = 0;
+  while (launch->count < most_frames_) {
+    GatheredFrame* const frame = waiting_.take();
+    if (frame == nullptr) break;
+    launch->frames[launch->count++].reset(frame);
   }
 }
 
-void Gatherer::deliver(Launch& launch) noexcept {
-  const auto d_output = static_cast<std::size_t>(launch.frames[0]->session().policy()->config().d_output);
-  for (std::size_t i = 0; i < launch.count; ++i) {
-    const std::unique_ptr<GatheredFrame> frame = std::move(launch.frames[i]);
+void Gatherer::compute(Launch* launch) noexcept {
+  launch->error = nullptr;
+  launch->told = {};
+  launch->told.frames = static_cast<std::int64_t>(launch->count);
+  const bool alone = launch->count == 1;
+  const double begin = microseconds_of(CLOCK_MONOTONIC);
+  const double begin_processor = alone ? microseconds_of(CLOCK_THREAD_CPUTIME_ID) : 0;
+  try {
+    launch->obs.clear();
+    launch->sessions.clear();
+    for (std::size_t i = 0; i < launch->count; ++i) {
+      const GatheredFrame& frame = *launch->frames[i];
+      launch->sessions.push_back(&frame.session());
+      launch->obs.insert(launch->obs.end(), frame.obs_.begin(), frame.obs_.end());
+    }
+    const PolicyConfig& config = launch->sessions[0]->policy()->config();
+    launch->out.resize(launch->count * static_cast<std::size_t>(config.d_output));
+    Session::step_locked(launch->sessions, launch->obs.data(), launch->out.data());
+  } catch (...) {
+    launch->error = std::current_exception();
+  }
+  launch->microseconds = static_cast<float>(microseconds_of(CLOCK_MONOTONIC) - begin);
+  if (!alone || launch->error) return;
+  launch->told.microseconds = launch->microseconds;
+  launch->told.processor_microseconds =
+      static_cast<float>(microseconds_of(CLOCK_THREAD_CPUTIME_ID) - begin_processor);
+}
+
+void Gatherer::answer_some(std::unique_lock<std::mutex>& lock) {
+  Launch* const launch = answering_.front();
+  const std::size_t begin = launch->taken, end = std::min(launch->count, begin + kAnsweredAtOnce);
+  launch->taken = end;
+  if (end == launch->count) answering_.erase(answering_.begin());
+  lock.unlock();
+  deliver(launch, begin, end);
+  lock.lock();
+  launch->answered += end - begin;
+  if (launch->answered == launch->count) free_.push_back(launch);
+}
+
+void Gatherer::deliver(Launch* launch, std::size_t begin, std::size_t end) noexcept {
+  // Not of sessions[0], which may be gone: its frame may be another thread's, and answered.
+  const auto d_output =
+      static_cast<std::size_t>(launch->frames[begin]->session().policy()->config().d_output);
+  for (std::size_t i = begin; i < end; ++i) {
+    const GatheredFramePtr frame = std::move(launch->frames[i]);
     Session& session = frame->session();
-    const float* const out = launch.out.data() + i * d_output;
+    const float* const out = launch->out.data() + i * d_output;
     Action action;
-    if (!launch.error && frame->acts()) action = session.choose_locked(out, *frame->noise_);
+    if (!launch->error && frame->acts()) action = session.choose_locked(out, *frame->noise_);
     session.mutex_.unlock();
-    if (launch.error) {
-      frame->fail(launch.error);
+    if (launch->error) {
+      frame->fail(launch->error);
     } else {
-      frame->answer(out, action, launch.told);
+      frame->answer(out, action, launch->told);
     }
   }
 }

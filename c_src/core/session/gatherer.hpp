@@ -1,17 +1,25 @@
 // Frames of many callers in one launch, for a policy that is loaded with `gather`. A caller submits its frame
-// and does not wait; threads of the gatherer launch all frames that wait, at most kMost, as soon as the
+// and does not wait; threads of the gatherer launch all frames that wait, at most most_frames(), when the
 // launch before them has ended, and answer each. So a launch has as many frames as came during the one before
-// it: few where few agents play, and then it is as fast as a step alone.
+// it: few where few agents play, and then it is as fast as a step alone. Where launches have many frames the
+// next one waits for more (pause_before_launch): to launch, and to wake the callers' schedulers, costs nearly
+// the same for few frames as for hundreds.
 //
 // A frame that is alone does not go through these threads: its caller takes the turn (take_turn) and steps
 // where it is. Frames that come meanwhile are gathered.
 //
+// No caller waits for a lock that another caller or a launch holds: thousands of processes share these calls,
+// and where the system takes the core from a thread that holds a lock, all schedulers that need it would
+// sleep until that thread has a core again, milliseconds later. Callers push their frames onto a list by one
+// exchange of a pointer; only the first frame after a time without any takes the mutex, to wake a thread.
+//
 // Used by session.cpp and nif/gather.cpp, one object for each policy. Every function is safe from any thread.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -23,6 +31,7 @@
 #include "core/policy/policy.hpp"
 #include "core/session/late_frame.hpp"
 #include "core/session/play.hpp"
+#include "core/work/push_list.hpp"
 
 namespace exphil::core {
 
@@ -35,31 +44,46 @@ struct GatheredLaunch {
 };
 
 // One frame of one session, and whoever waits for it. The session is locked from Session::submit until the
-// frame has ended, and outlives this object.
+// frame has ended, and outlives the frame. An object may be used for one frame after another.
 class GatheredFrame {
  public:
-  // acts: the frame chooses an action. obs: {d_input}, copied.
-  GatheredFrame(Session& session, const float* obs, bool acts);
+  GatheredFrame() = default;
+  // As begin() does.
+  GatheredFrame(Session& session, const float* obs, bool acts) { begin(session, obs, acts); }
   virtual ~GatheredFrame() = default;
   GatheredFrame(const GatheredFrame&) = delete;
   GatheredFrame& operator=(const GatheredFrame&) = delete;
 
-  Session& session() const { return session_; }
+  // A new frame. acts: it chooses an action. obs: {d_input}, copied.
+  void begin(Session& session, const float* obs, bool acts);
+  Session& session() const { return *session_; }
   bool acts() const { return acts_; }
 
   // One of these two, once, when the frame has ended and its session is free again. On a thread of the
-  // gatherer, which then destroys the object. out: {d_output}; action: where the frame acts.
+  // gatherer. out: {d_output}; action: where the frame acts.
   virtual void answer(const float* out, const Action& action, const GatheredLaunch& launch) noexcept = 0;
   virtual void fail(const std::exception_ptr& error) noexcept = 0;
+  // Then, or where the frame was never submitted. The owner may use the object again from here on.
+  virtual void release() noexcept { delete this; }
 
  private:
   friend class Gatherer;
+  friend class PushList<GatheredFrame>;
   friend class Session;
-  Session& session_;
-  const bool acts_;
+  Session* session_ = nullptr;
+  bool acts_ = false;
   std::vector<float> obs_;
-  std::unique_ptr<Noise> noise_;  // where it acts, once it is submitted
+  std::unique_ptr<Noise> noise_;   // made for the first frame that acts
+  GatheredFrame* next_ = nullptr;  // of the list
 };
+
+struct ReleaseFrame {
+  ReleaseFrame() = default;
+  template <class Frame>
+  ReleaseFrame(std::default_delete<Frame>) {}  // of a unique_ptr from make_unique
+  void operator()(GatheredFrame* frame) const noexcept { frame->release(); }
+};
+using GatheredFramePtr = std::unique_ptr<GatheredFrame, ReleaseFrame>;
 
 struct GatherCounts {
   std::int64_t frames = 0, launches = 0, most = 0;  // most: frames of one launch
@@ -67,11 +91,14 @@ struct GatherCounts {
 
 class Gatherer {
  public:
-  // The most frames of a launch. A device's time for a frame hardly falls beyond it (0.52 us of 256 agents,
-  // 0.40 of 1024, on an H200), and those that come during a launch wait for its end.
-  static constexpr std::size_t kMost = 256;
+  // The most frames of a launch. On a device the time for a frame falls up to there (0.52 us of 256 agents,
+  // 0.26 of 1024, on an H200), and a policy takes no more in the streams of frames (cuda/policy/policy.cpp).
+  // On this machine's cores it does not: more would only be answered later. Policies that are too large for a
+  // device's split steps count as those.
+  static constexpr std::size_t kMostOnDevice = 1024, kMostOnHost = 256;
+  std::size_t most_frames() const { return most_frames_; }
 
-  explicit Gatherer(std::shared_ptr<Policy> policy) : policy_(std::move(policy)) {}
+  explicit Gatherer(std::shared_ptr<Policy> policy);
   ~Gatherer();  // no session of it is left
   Gatherer(const Gatherer&) = delete;
   Gatherer& operator=(const Gatherer&) = delete;
@@ -97,43 +124,67 @@ class Gatherer {
   std::optional<Turn> take_turn() noexcept;
 
   // Instead of the caller that has begun a frame on its turn: waits for the device and answers.
-  void finish(Turn turn, std::shared_ptr<LateFrame> late, std::unique_ptr<GatheredFrame> frame) noexcept;
+  void finish(Turn turn, std::shared_ptr<LateFrame> late, GatheredFramePtr frame) noexcept;
 
-  GatherCounts counts() const;
+  GatherCounts counts() const noexcept;
 
  private:
   friend class Session;
+  using Clock = std::chrono::steady_clock;
   // Of Session: one more, or less. The first starts the threads, which have the priority of its thread; each
   // makes room for a launch with a frame of every session. Throws out_of_memory.
   void add_session();
   void remove_session() noexcept;
-  // Session::submit has locked the frame's session. Throws std::bad_alloc; nothing has changed then.
-  void submit(std::unique_ptr<GatheredFrame>&& frame);
+  void start_threads();
+  // Session::submit has locked the frame's session.
+  void submit(GatheredFramePtr frame) noexcept;
 
   struct Launch;
   struct Late {
     std::shared_ptr<LateFrame> step;
-    std::unique_ptr<GatheredFrame> frame;
+    GatheredFramePtr frame;
   };
 
   void run();  // a thread
-  bool has_work() const { return late_.step != nullptr || (!launching_ && !waiting_.empty()); }
+  // By a thread that has the mutex.
+  bool has_work() const noexcept;
+  void run_late(std::unique_lock<std::mutex>& lock);
+  void answer_some(std::unique_lock<std::mutex>& lock);
+  void run_launch(std::unique_lock<std::mutex>& lock);
+  // By whoever has the turn.
+  void pause_before_launch() const noexcept;
+  void take_waiting(Launch* launch) noexcept;
+  void count_launch(std::size_t frames) noexcept;
   void end_turn(std::size_t frames) noexcept;
-  void end_launch(std::size_t frames) noexcept;
-  void run_late(std::unique_lock<std::mutex>& lock, Launch& launch);
-  void run_launch(std::unique_lock<std::mutex>& lock, Launch& launch);
-  static void compute(Launch& launch) noexcept;
-  static void deliver(Launch& launch) noexcept;
+
+  void wake_a_thread() noexcept;
+  static void compute(Launch* launch) noexcept;
+  static void deliver(Launch* launch, std::size_t begin, std::size_t end) noexcept;
 
   const std::shared_ptr<Policy> policy_;
-  mutable std::mutex mutex_;
+  const std::size_t most_frames_;
+
+  // A caller that submits pushes its frame, and then reads launching_ (somebody has the turn) and idle_
+  // (threads that sleep). Whoever ends a turn or goes to sleep writes one of these, and then looks into the
+  // list. All of these accesses have one order (seq_cst), so that one of the two sees what the other wrote,
+  // and no frame is left without a thread.
+  PushList<GatheredFrame> waiting_;
+  alignas(64) std::atomic<bool> launching_{false};
+  std::atomic<int> idle_{0};
+
+  // Written by the turn alone.
+  std::atomic<int> crowd_{0};  // launches of one frame until a caller may step itself
+  std::atomic<std::int64_t> frames_{0}, launches_{0}, most_{0};
+  float usual_frames_ = 0, usual_microseconds_ = 0;  // recent averages of the threads' launches
+  bool full_ = false;                                // the last launch had all that it may
+  std::optional<Clock::time_point> waiting_since_;   // frames that the last launch left
+
+  std::mutex mutex_;
   std::condition_variable wake_;
-  std::deque<std::unique_ptr<GatheredFrame>> waiting_;
-  Late late_;               // of the turn, where `launching_`
-  bool launching_ = false;  // somebody has the turn
-  int crowd_ = 0;           // launches of one frame until a caller may step itself
+  Late late_;  // of the turn, while `launching_`
+  std::vector<std::unique_ptr<Launch>> launches_made_;
+  std::vector<Launch*> free_, answering_;  // of them; answering_: some frames are no thread's yet
   bool stopping_ = false;
-  GatherCounts counts_;
 
   std::mutex sessions_mutex_;
   std::int64_t sessions_ = 0;

@@ -147,11 +147,14 @@ Action Session::act(const float* obs, float* logits, bool may_wait) {
   return choose_locked(logits, noise);
 }
 
-void Session::submit(std::unique_ptr<GatheredFrame> frame, bool may_wait) {
+void Session::submit(GatheredFramePtr frame, bool may_wait) {
   if (frame->acts()) require_controller(policy_->config(), "session");
   Lock lock = lock_for_step(may_wait);
   frame_arrived();
-  if (frame->acts()) prepare_noise_locked((frame->noise_ = std::make_unique<Noise>()).get());
+  if (frame->acts()) {
+    if (!frame->noise_) frame->noise_ = std::make_unique<Noise>();
+    prepare_noise_locked(frame->noise_.get());
+  }
   gatherer_->submit(std::move(frame));
   lock.release();  // the gatherer unlocks
 }

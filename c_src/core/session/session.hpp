@@ -84,7 +84,7 @@ class Session {
   // step() or act() of a session that gathers, by a caller that does not wait: the frame is answered by a
   // thread of the gatherer. Until then any other call that needs the session waits. Throws as those do, and
   // WouldWait where another call has the session and it may not wait; the frame has not begun then.
-  void submit(std::unique_ptr<GatheredFrame> frame, bool may_wait = true);
+  void submit(GatheredFramePtr frame, bool may_wait = true);
   // The history begins anew: one cannot roll back into a prefill. The same holds for restore and
   // import_state.
   void prefill(const float* frames, std::int64_t seq, float* out);

@@ -124,7 +124,7 @@ TEST_CASE("frames that come during a launch are the next one, with the bits of l
 }
 
 TEST_CASE("a launch has a bound, and frames are launched in their order", "[session][gather]") {
-  constexpr std::size_t kMost = Gatherer::kMost, kAll = 2 * kMost + 89;
+  constexpr std::size_t kMost = Gatherer::kMostOnHost, kAll = 2 * kMost + 89;
   Fleet fleet(kAll);
   fleet.launches.hold();
   std::vector<std::future<GatheredAnswer>> answers;
@@ -140,6 +140,24 @@ TEST_CASE("a launch has a bound, and frames are launched in their order", "[sess
     CHECK(answers[i].get().frames == static_cast<std::int64_t>(launch));
   }
   CHECK(fleet.launches.sizes() == std::vector<std::int64_t>{1, kMost, kMost, 88});
+}
+
+TEST_CASE("a launch on a device has more frames", "[session][gather]") {
+  const auto policy = make_oracle();
+  policy->splits = true;
+  constexpr std::size_t kMost = Gatherer::kMostOnDevice, kAll = kMost + 40;
+  Fleet fleet(kAll, policy);
+  CHECK(fleet.gatherer->most_frames() == kMost);
+  fleet.launches.hold();
+  std::vector<std::future<GatheredAnswer>> answers;
+  answers.push_back(submit(fleet.at(0), obs(0)));
+  fleet.launches.await(1);
+  for (std::size_t i = 1; i < kAll; ++i) answers.push_back(submit(fleet.at(i), obs(i % kFrames)));
+  fleet.launches.release();
+  std::size_t wrong = 0;
+  for (std::size_t i = 0; i < kAll; ++i) wrong += answers[i].get().out != alone({i % kFrames}).first;
+  CHECK(wrong == 0);
+  CHECK(fleet.launches.sizes() == std::vector<std::int64_t>{1, kMost, 39});
 }
 
 TEST_CASE("a launch that fails is an error of each of its frames, and changes no state",
@@ -246,6 +264,84 @@ TEST_CASE("a late frame of a caller that is alone is answered by the gatherer", 
     CHECK(fleet.at(0).export_state() == alone({0}).second);
   }
   CHECK(policy->collisions == 0);
+}
+
+namespace {
+
+// A frame that its session uses again and again, as nif/ does.
+class OwnedFrame final : public GatheredFrame {
+ public:
+  void answer(const float* out, const Action&, const GatheredLaunch&) noexcept override {
+    out_.assign(out, out + test::kOracleOut);
+  }
+  void fail(const std::exception_ptr&) noexcept override { out_.clear(); }
+  void release() noexcept override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    ++released_;
+    changed_.notify_all();
+  }
+  Out await(int released) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [&] { return released_ == released; });
+    return out_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int released_ = 0;
+  Out out_;
+};
+
+}  // namespace
+
+TEST_CASE("an object is used for one frame after another, and released once for each", "[session][gather]") {
+  Fleet fleet(1);
+  OwnedFrame frame;
+  std::vector<std::size_t> played;
+  for (std::size_t t = 0; t < 20; ++t) {
+    frame.begin(fleet.at(0), obs(t), false);
+    fleet.at(0).submit(GatheredFramePtr(&frame));
+    played.push_back(t);
+    CHECK(frame.await(static_cast<int>(t) + 1) == alone(played).first);
+  }
+  fleet.launches.hold();
+  auto answer = submit(fleet.at(0), obs(20));
+  fleet.launches.await(21);
+  frame.begin(fleet.at(0), obs(21), false);
+  CHECK_THROWS_AS(fleet.at(0).submit(GatheredFramePtr(&frame), false), WouldWait);
+  frame.await(21);
+  fleet.launches.release();
+  answer.get();
+}
+
+// Whoever submits the first frame beside a turn that ends, or beside a thread that goes to sleep, must not
+// leave it there: this test would never end.
+TEST_CASE("frames submitted beside turns that end are all launched", "[session][gather]") {
+  constexpr std::size_t kThreads = 4, kRounds = 3000;
+  const auto policy = make_oracle();
+  const auto gatherer = std::make_shared<Gatherer>(policy);
+  std::vector<std::unique_ptr<Session>> sessions;
+  for (std::size_t i = 0; i < kThreads; ++i) {
+    sessions.push_back(std::make_unique<Session>(policy, SessionOptions{}, gatherer));
+  }
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&, i] {
+      for (std::size_t t = 0; t < kRounds; ++t) {
+        if (t % (3 + i) == 0) {
+          test::play_gathered(*sessions[i], obs(0));
+        } else if (auto turn = gatherer->take_turn()) {
+          turn->give_up();
+        } else {
+          submit(*sessions[i], obs(0)).get();
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(policy->collisions == 0);
+  CHECK(gatherer->counts().most <= static_cast<std::int64_t>(kThreads));
 }
 
 TEST_CASE("threads that play, save and go back in sessions that gather: every answer has its bits",

@@ -49,11 +49,12 @@ defmodule ExPhil.Native.Policy.Interface.Loading do
       for training, where the GPU is faster more often than for one agent; and where two runs must have the same bits, because
       two loads may choose differently.
 
-      With `gather: true` frames that come while others are computed go into the next launch together, at most 256 at once, whichever
-      processes they are of: for hundreds of agents and more on one backend. Each caller has the answer of a lone step, with its bits and
-      its errors, and waits for it without a scheduler. A process that plays alone pays nothing: its frames are computed where they are
-      called, as without the option. Frames are taken in their order. Sessions of every kind gather, except those with `latency: :armed`.
-      `info/1` says how many frames there were in how many launches.
+      With `gather: true` frames that come while others are computed go into the next launch together, at most 1,024 at once (256 on
+      the CPU backend), whichever processes they are of: for hundreds of agents and more on one backend. Where launches have eight
+      frames and more, the next one waits up to a quarter of a millisecond for others. Each caller has the answer of a lone step, with
+      its bits and its errors, and waits for it without a scheduler. A process that plays alone pays nothing: its frames are computed
+      where they are called, as without the option. Frames are taken in their order. Sessions of every kind gather, except those with
+      `latency: :armed`. `info/1` says how many frames there were in how many launches.
 
       On several GPUs, `device: [0, 1]` or `device: :all`, the weights are on each. A new session goes to the device with the fewest
       sessions, and to the lowest number of those with as few; `new_session/2` takes a `:device` too. A batch, `step_batch/2` or `act_batch/2`, over
