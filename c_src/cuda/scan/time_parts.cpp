@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <string>
 
 #include "core/error.hpp"
@@ -46,7 +47,8 @@ class PartScan {
         operands_(operands),
         blocks_(blocks_of(shape.seq, first_block)),
         bytes_(static_cast<std::size_t>(shape.state_floats()) * sizeof(float)),
-        memory_(context.device_pool().allocate((blocks_.size() + 2) * stride())) {}
+        memory_(context.device_pool().allocate((blocks_.size() + 2) * stride())),
+        staging_(context, bytes_) {}
   PartScan(const PartScan&) = delete;
   PartScan& operator=(const PartScan&) = delete;
   // After an error the stream may still use the memory, which goes back to its pool.
@@ -112,15 +114,8 @@ class PartScan {
     enqueue_scan(context_, stream_, core::with_alignment_of(shape, operands), operands);
   }
 
-  void write(CUdeviceptr to, const StateFloats& state) {
-    context_.check(driver().cuMemcpyHtoDAsync(to, state.data(), bytes_, stream_), "cuMemcpyHtoDAsync");
-  }
-  StateFloats read(CUdeviceptr from) {
-    StateFloats state(bytes_ / sizeof(float));
-    context_.check(driver().cuMemcpyDtoHAsync(state.data(), from, bytes_, stream_), "cuMemcpyDtoHAsync");
-    context_.check(driver().cuStreamSynchronize(stream_), "cuStreamSynchronize");
-    return state;
-  }
+  void write(CUdeviceptr to, const StateFloats& state) { staging_.write(stream_, to, state); }
+  StateFloats read(CUdeviceptr from) { return staging_.read(stream_, from); }
 
   Context& context_;
   const CUstream stream_;
@@ -129,6 +124,7 @@ class PartScan {
   const std::vector<Block> blocks_;
   const std::size_t bytes_;
   const DeviceBuffer memory_;
+  StateStaging staging_;
 };
 
 }  // namespace
@@ -186,6 +182,25 @@ void require_parts(const ScanShape& shape, const std::vector<TimePart>& parts) {
                "parts of one sequence in one direction with a diagonal A were expected, of ", shape.seq,
                " steps together; they have ", steps);
   }
+}
+
+StateStaging::StateStaging(Context& context, std::size_t bytes)
+    : context_(context), bytes_(bytes), pinned_(context.pinned_pool().try_stage(bytes)) {
+  if (!pinned_) pageable_.resize(bytes);
+}
+
+void StateStaging::write(CUstream stream, CUdeviceptr to, const StateFloats& state) {
+  std::memcpy(data(), state.data(), bytes_);
+  context_.check(driver().cuMemcpyHtoDAsync(to, data(), bytes_, stream), "cuMemcpyHtoDAsync");
+  context_.check(driver().cuStreamSynchronize(stream), "cuStreamSynchronize");
+}
+
+StateFloats StateStaging::read(CUstream stream, CUdeviceptr from) {
+  context_.check(driver().cuMemcpyDtoHAsync(data(), from, bytes_, stream), "cuMemcpyDtoHAsync");
+  context_.check(driver().cuStreamSynchronize(stream), "cuStreamSynchronize");
+  StateFloats state(bytes_ / sizeof(float));
+  std::memcpy(state.data(), data(), bytes_);
+  return state;
 }
 
 std::int64_t time_cut(const ScanShape& shape, std::size_t number, std::size_t count) {

@@ -79,6 +79,24 @@ void scan_gradient_part(Context& context, CUstream stream, const core::ScanShape
 // Throws invalid_argument where these are no parts of a scan of this shape.
 void require_parts(const core::ScanShape& shape, const std::vector<TimePart>& parts);
 
+// One state on its way between a device and the host, through page-locked memory where the pool has some: the
+// driver copies others by way of memory of its own. One thread.
+class StateStaging {
+ public:
+  StateStaging(Context& context, std::size_t bytes);
+  // Both wait for the stream. The context is current.
+  void write(CUstream stream, CUdeviceptr to, const StateFloats& state);
+  StateFloats read(CUstream stream, CUdeviceptr from);
+
+ private:
+  void* data() { return pinned_ ? pinned_.data() : pageable_.data(); }
+
+  Context& context_;
+  const std::size_t bytes_;
+  PinnedBuffer pinned_;
+  std::vector<std::uint8_t> pageable_;
+};
+
 // {dim, state} from device memory, zeros for a null address, and to it. The context is current.
 StateFloats read_state(Context& context, CUdeviceptr from, std::size_t floats);
 void write_state(Context& context, CUdeviceptr to, const StateFloats& state);

@@ -26,7 +26,8 @@ class PartGradient {
         operands_(operands),
         scratch_(scratch),
         bytes_(static_cast<std::size_t>(shape.state_floats()) * sizeof(float)),
-        memory_(context.device_pool().allocate(5 * stride())) {
+        memory_(context.device_pool().allocate(5 * stride())),
+        staging_(context, bytes_) {
     shape_.add(ScanOperand::initial_state), shape_.add(ScanOperand::d_final_state);
     operands_[ScanOperand::initial_state] = at(0), operands_[ScanOperand::d_final_state] = at(1);
     shape_ = core::with_alignment_of(shape_, operands_);
@@ -41,28 +42,20 @@ class PartGradient {
   // Waits for what all segments of the part do by themselves.
   void find_totals() {
     enqueue_gradient_totals(context_, stream_, shape_, operands_, scratch_, {at(2), at(3), at(4)});
-    read(at(2), &decay), read(at(3), &end), read(at(4), &start);
-    synchronize();
+    decay = staging_.read(stream_, at(2)), end = staging_.read(stream_, at(3));
+    start = staging_.read(stream_, at(4));
   }
 
   // The gradients, from the state before the part and the gradient of the state behind it. Waits for them.
   void finish(const StateFloats& before, const StateFloats& behind) {
-    write(at(0), before), write(at(1), behind);
+    staging_.write(stream_, at(0), before), staging_.write(stream_, at(1), behind);
     enqueue_gradient_after_totals(context_, stream_, shape_, operands_, scratch_);
-    synchronize();
+    context_.check(driver().cuStreamSynchronize(stream_), "cuStreamSynchronize");
   }
 
  private:
   std::size_t stride() const { return (bytes_ + 255) / 256 * 256; }
   CUdeviceptr at(std::size_t number) const { return memory_.address() + number * stride(); }
-  void write(CUdeviceptr to, const StateFloats& state) {
-    context_.check(driver().cuMemcpyHtoDAsync(to, state.data(), bytes_, stream_), "cuMemcpyHtoDAsync");
-  }
-  void read(CUdeviceptr from, StateFloats* state) {
-    state->resize(bytes_ / sizeof(float));
-    context_.check(driver().cuMemcpyDtoHAsync(state->data(), from, bytes_, stream_), "cuMemcpyDtoHAsync");
-  }
-  void synchronize() { context_.check(driver().cuStreamSynchronize(stream_), "cuStreamSynchronize"); }
 
   Context& context_;
   const CUstream stream_;
@@ -71,6 +64,7 @@ class PartGradient {
   const CUdeviceptr scratch_;
   const std::size_t bytes_;
   const DeviceBuffer memory_;
+  StateStaging staging_;
 };
 
 // Adds up what all parts have of each gradient of something they share, and writes the sums to all of them.
