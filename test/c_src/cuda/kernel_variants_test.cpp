@@ -68,11 +68,21 @@ bool compiles_for(const Job& image, int architecture) {
   return architecture <= 90 || !cuda::prepare_compile(image.spec, architecture).ptx;
 }
 
-// Every file of the list for each of kArchitectures: the first of its images that supports the architecture.
+// A scan of full matrices whose loops the compiler unrolls over 32 states and their products: of a gradient
+// 11 s for sm_75, and 22 s for the four architectures, a quarter of what all files take. The other images of
+// these files, with 5 states and every operand, take 0.1 s.
+bool takes_seconds(const KernelSpec& spec) {
+  const bool matrix = spec.file == "scan/matrix.cu" || spec.file == "scan/backward_matrix.cu";
+  return matrix && std::count(spec.defines.begin(), spec.defines.end(), "STATE=32") != 0;
+}
+
+// Every file of the list for each of kArchitectures: the first of its images that supports the architecture
+// and does not take seconds. ("every kernel variant compiles" takes those for sm_90.)
 std::vector<Job> one_of_each_file(const std::vector<Job>& images) {
   std::vector<Job> jobs;
   std::set<std::pair<std::string, int>> done;
   for (const Job& image : images) {
+    if (takes_seconds(image.spec)) continue;
     for (const int architecture : kArchitectures) {
       if (done.count({image.spec.file, architecture}) != 0 || !compiles_for(image, architecture)) continue;
       done.insert({image.spec.file, architecture});
@@ -152,7 +162,12 @@ void check_all(const std::vector<Job>& jobs) {
 
 TEST_CASE("every kernel file compiles for every generation of architectures", "[cuda][nvrtc][kernel_files]") {
   if (!have_nvrtc()) return;
-  check_all(one_of_each_file(images()));
+  const std::vector<Job> all = images(), jobs = one_of_each_file(all);
+  std::set<std::string> files, compiled;
+  for (const Job& image : all) files.insert(image.spec.file);
+  for (const Job& job : jobs) compiled.insert(job.spec.file);
+  CHECK(compiled == files);
+  check_all(jobs);
 }
 
 // Takes minutes, so it is hidden from the ordinary run; `make test_variants` runs it.
