@@ -189,7 +189,7 @@ $(BUILD)/venv/jax:
 	@mkdir -p $(@D)
 	@.ci/setup --xla
 	python3 -m venv $(BUILD)/venv
-	$(BUILD)/venv/bin/pip install --quiet --disable-pip-version-check $(JAX) flatbuffers 'setuptools>=70.1'
+	$(BUILD)/venv/bin/pip install --quiet --no-compile --disable-pip-version-check $(JAX) flatbuffers 'setuptools>=70.1'
 	@touch $@
 
 ## sanitize: the C++ tests with AddressSanitizer and UndefinedBehaviorSanitizer, leaks checked; those with threads with ThreadSanitizer
