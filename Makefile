@@ -114,9 +114,13 @@ NIF_OBJECTS := $(CUDA_AWARE:%.cpp=$(BUILD_CUDA)/%.o) $(call objects_of,$(BUILD),
 LIBRARY_OBJECTS := $(call objects_of,$(BUILD),$(filter-out c_src/nif/%,$(SOURCES)))
 # The custom calls are not grouped: each reads its call by functions of the same names.
 XLA_OBJECTS := $(XLA_SOURCES:%.cpp=$(BUILD_CUDA)/%.o)
-# Files that support the tests are compiled alone: the seeds of fuzzing use some of them. So is the test that opens the fake libraries.
-GROUPED_TESTS := $(call objects_of,$(BUILD),$(filter-out test/c_src/cuda/cuda_test.cpp,$(filter %_test.cpp,$(TESTS))))
-TEST_OBJECTS := $(GROUPED_TESTS) $(patsubst %.cpp,$(BUILD)/%.o,$(filter-out %_test.cpp,$(TESTS)) $(filter test/c_src/cuda/cuda_test.cpp,$(TESTS)))
+# Compiled alone: files of support/ that write the seeds of fuzzing, Catch2 itself, what replaces the allocator, a file whose templates
+# need its own functions before them, and the test that opens the fake libraries.
+TESTS_ALONE := $(addprefix test/c_src/support/,$(addsuffix .cpp,policy safetensors_writer edifice_writer gated_policy head_policy \
+  mamba3_policy shared_data main allocations ssd_case)) test/c_src/cuda/cuda_test.cpp
+in_groups = $(filter test/c_src/support/% %_test.cpp,$(filter-out $(TESTS_ALONE),$(TESTS)))
+GROUPED_TESTS := $(call objects_of,$(BUILD),$(in_groups))
+TEST_OBJECTS := $(GROUPED_TESTS) $(patsubst %.cpp,$(BUILD)/%.o,$(filter-out $(in_groups),$(TESTS)))
 
 # ---- targets -------------------------------------------------------------------------------------------------
 
