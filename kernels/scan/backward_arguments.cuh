@@ -34,8 +34,8 @@ struct BackwardArguments {
 // A sequence whose time several devices share: what the segments that one of them has do together.
 struct BackwardTotalsArguments {
   BackwardArguments part;
-  // {batch, dim, state}, complex numbers as pairs: the product of Abar; the state behind the last segment from
-  // a zero state; the gradient of the state before the first, where nothing comes from behind the last.
+  // {batch, dim, state}, complex numbers as pairs: the product of Abar; the state behind the last segment
+  // from a zero state; the gradient of the state before the first, where nothing comes from behind the last.
   float *decay, *end, *start;
 };
 
