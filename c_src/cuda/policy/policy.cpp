@@ -87,6 +87,7 @@ class CudaPolicy : public core::Policy {
 
  private:
   CUdeviceptr slot(const core::State& state) const { return state_of(*arena_, state).slot(); }
+  SlicePipeline& pipeline(std::int64_t count) { return count <= kFrames ? batches_ : slices_; }
   template <class Work>
   void change(core::State* const* from, core::State* const* to, std::int64_t count, Work work);
   template <class Work>
@@ -178,7 +179,7 @@ void CudaPolicy::advance(core::State* const* from, core::State* const* to, std::
     } else if (count <= fused_.limit()) {
       fused_.step_few(places, static_cast<std::size_t>(count), obs, out);
     } else {
-      (count <= kFrames ? batches_ : slices_).batch(places, count, {obs, out});
+      pipeline(count).batch(places, count, {obs, out});
     }
   });
 }
@@ -190,7 +191,7 @@ void CudaPolicy::advance_rows(core::State* const* from, core::State* const* to, 
     return Policy::advance_rows(from, to, count, rows, obs, out);
   const ContextGuard guard(*context_);
   change(from, to, count, [&](const policy::StatePlace* places) {
-    (count <= kFrames ? batches_ : slices_).batch(places, count, {obs, out, rows});
+    pipeline(count).batch(places, count, {obs, out, rows});
   });
 }
 

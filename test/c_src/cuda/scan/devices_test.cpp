@@ -3,8 +3,7 @@
 #include "cuda/scan/devices.hpp"
 
 #include "cuda/emulated_gpu.hpp"
-#include "cuda/scan/run_case.hpp"
-#include "cuda/scan/time_parts.hpp"
+#include "cuda/scan/on_devices.hpp"
 #include "support/catch.hpp"
 #include "support/scan_grad_case.hpp"
 
@@ -13,33 +12,11 @@ namespace {
 
 using core::Direction;
 using core::Dtype;
-using core::ScanOperand;
 using formulas::Discretization;
-
-std::vector<std::shared_ptr<cuda::Context>> opened(int devices) {
-  std::vector<std::shared_ptr<cuda::Context>> contexts;
-  for (int i = 0; i < devices; ++i) contexts.push_back(cuda::Context::open(i));
-  return contexts;
-}
 
 Results scan_on(int devices, const core::ScanCall& call, bool with_states) {
   return scan_into([&](const core::ScanCall& filled) { cuda::run_scan_on(opened(devices), filled); }, call,
                    with_states);
-}
-
-int scans_launched() {
-  return emulated_launches("selective_scan_wide") + emulated_launches("selective_scan");
-}
-
-ScanSpec long_spec(std::int64_t batch, std::int64_t seq) {
-  ScanSpec spec;
-  spec.batch = batch, spec.seq = seq, spec.dim = 6, spec.state = 4;
-  spec.d = spec.z = spec.dt_bias = spec.initial_state = true;
-  spec.options.dt_softplus = true;
-  // Some of a state is left after a part.
-  spec.options.dt_max = 0.02f;
-  spec.options.algorithm = core::ScanAlgorithm::sequential;
-  return spec;
 }
 
 void check(const ScanSpec& spec, bool same_bits, bool with_states = false) {
@@ -101,152 +78,6 @@ TEST_CASE("each device scans a part of a long sequence", "[.emulated_devices]") 
   CHECK(scans_launched() - before <= 7);
 }
 
-// ---- on device memory ----
-
-// A call whose tensors are cut into parts, one on each device.
-class CutCall {
- public:
-  CutCall(const core::ScanCall& call, const std::vector<std::int64_t>& steps) : call_(call) {
-    std::int64_t begin = 0;
-    for (std::size_t i = 0; i < steps.size(); ++i) {
-      contexts_.push_back(cuda::Context::open(static_cast<int>(i)));
-      add_part(begin, steps[i]);
-      begin += steps[i];
-    }
-  }
-  const std::vector<cuda::TimePart>& parts() const { return parts_; }
-
-  // The results, where the call has them. Those without steps: of the first or last part, or of all.
-  void copy_results() {
-    std::int64_t begin = 0;
-    for (std::size_t i = 0; i < parts_.size(); ++i) {
-      const cuda::ContextGuard guard(*contexts_[i]);
-      const auto to = cuda::from_step(call_.shape, call_.operands, begin);
-      for (const ScanOperand id : core::all_operands<ScanOperand>()) {
-        const core::Operand operand = core::describe(shape_of(parts_[i].steps), id);
-        const bool is_state = id == ScanOperand::final_state || id == ScanOperand::grad_initial_state;
-        if (!operand.present || operand.flow != core::Flow::out || operand.bytes() == 0) continue;
-        if (is_state && i != state_part(id)) continue;
-        REQUIRE(cuda::driver().cuMemcpyDtoH(to[id], parts_[i].operands[id], operand.bytes()) == CUDA_SUCCESS);
-      }
-      begin += parts_[i].steps;
-    }
-  }
-
- private:
-  core::ScanShape shape_of(std::int64_t steps) const {
-    core::ScanShape shape = call_.shape;
-    shape.seq = steps;
-    return shape;
-  }
-  std::size_t state_part(ScanOperand id) const {
-    const bool reverse = call_.shape.options.direction == Direction::reverse;
-    const bool behind = id == ScanOperand::final_state || id == ScanOperand::d_final_state;
-    return reverse != behind ? contexts_.size() - 1 : 0;
-  }
-  void add_part(std::int64_t begin, std::int64_t steps) {
-    cuda::Context& context = *contexts_.back();
-    const cuda::ContextGuard guard(context);
-    cuda::TimePart part{&context, steps, {}};
-    const auto from = cuda::from_step(call_.shape, call_.operands, begin);
-    for (const ScanOperand id : core::all_operands<ScanOperand>()) {
-      const core::Operand operand = core::describe(shape_of(steps), id);
-      if (!operand.present) continue;
-      memory_.push_back(context.device_pool().allocate(operand.bytes()));
-      part.operands[id] = memory_.back().address();
-      if (operand.flow == core::Flow::out || operand.bytes() == 0) continue;
-      REQUIRE(cuda::driver().cuMemcpyHtoD(part.operands[id], from[id], operand.bytes()) == CUDA_SUCCESS);
-    }
-    parts_.push_back(std::move(part));
-  }
-
-  const core::ScanCall call_;
-  std::vector<std::shared_ptr<cuda::Context>> contexts_;
-  std::vector<cuda::DeviceBuffer> memory_;
-  std::vector<cuda::TimePart> parts_;
-};
-
-const std::vector<std::int64_t> kCuts[] = {{300}, {150, 150}, {1, 299}, {70, 80, 83, 67}};
-
-TEST_CASE("the time of a scan in the memory of several devices", "[.emulated_devices]") {
-  emulate_launches();
-  for (const Direction direction : {Direction::forward, Direction::reverse}) {
-    ScanSpec spec = long_spec(1, 300);
-    spec.options.direction = direction, spec.complex = direction == Direction::reverse;
-    const ScanCase c(spec);
-    const ScanExpected right = expect(c.call(), true);
-    for (const std::vector<std::int64_t>& steps : kCuts) {
-      for (const std::int64_t first_block : {1, 16, 1000}) {
-        INFO(steps.size() << " parts, first block " << first_block);
-        const auto scan = [&](const core::ScanCall& call) {
-          CutCall cut(call, steps);
-          cuda::scan_time_parts(call.shape, cut.parts(), first_block);
-          cut.copy_results();
-        };
-        check_close(c.call().shape, scan_into(scan, c.call(), true), right, true);
-      }
-    }
-  }
-}
-
-TEST_CASE("steps that no longer depend on the state are scanned once", "[.emulated_devices]") {
-  emulate_launches();
-  ScanSpec spec = long_spec(1, 2000);
-  // Half of a state is left after each step or less: nothing of it after the first 64.
-  spec.options.dt_min = spec.options.dt_max = 100.0f;
-  const ScanCase c(spec);
-  int launched = 0;
-  const auto scan = [&](const core::ScanCall& call) {
-    CutCall cut(call, {1000, 1000});
-    const int before = scans_launched();
-    cuda::scan_time_parts(call.shape, cut.parts(), 64);
-    launched = scans_launched() - before;
-    cut.copy_results();
-  };
-  check_close(c.call().shape, scan_into(scan, c.call(), false), expect(c.call(), false), false);
-  // The first part; then blocks of 64, 64, 128, 256 and 488 steps, and the first of them again. Where the
-  // first part has ended before the second begins: one scan.
-  CHECK((launched == 2 || launched == 1 + 5 + 1));
-}
-
-TEST_CASE("parts that are no parts of a scan are refused", "[.emulated_devices]") {
-  emulate_launches();
-  const ScanCase c(long_spec(1, 300));
-  CutCall cut(c.call(), {150, 150});
-  core::ScanShape shape = c.call().shape;
-  shape.seq = 301;
-  CHECK(thrown_by([&] { cuda::scan_time_parts(shape, cut.parts()); }).kind() ==
-        core::ErrorKind::invalid_argument);
-  // Of a gradient each has several segments.
-  const ScanGradCase grad(long_spec(1, 128));
-  GradResults results(grad.problem());
-  const core::ScanCall call = core::gradient_call(grad.problem(), results.outputs());
-  CutCall halves(call, {64, 64});
-  CHECK(thrown_by([&] { cuda::scan_gradient_time_parts(call.shape, halves.parts()); }).kind() ==
-        core::ErrorKind::invalid_argument);
-}
-
-TEST_CASE("the time of a gradient in the memory of several devices", "[.emulated_devices]") {
-  emulate_launches();
-  for (int kind = 0; kind < 4; ++kind) {
-    ScanSpec spec = long_spec(1, 300);
-    spec.options.direction = kind % 2 == 1 ? Direction::reverse : Direction::forward;
-    spec.complex = kind == 2, spec.initial_state = kind != 2;
-    if (kind == 1) spec.options.discretization = Discretization::bilinear, spec.b_groups = 0;
-    if (kind == 3) spec.dtype = Dtype::bf16, spec.c_groups = 0;
-    const ScanGradCase c(spec, kind != 1);
-    for (const std::vector<std::int64_t>& steps : {kCuts[0], kCuts[1], kCuts[3]}) {
-      INFO(steps.size() << " parts of " << spec.to_string());
-      CHECK(scan_grad_mismatch(c.problem(), [&](const auto& problem, const auto& outputs) {
-              const core::ScanCall call = core::gradient_call(problem, outputs);
-              CutCall cut(call, steps);
-              cuda::scan_gradient_time_parts(call.shape, cut.parts());
-              cut.copy_results();
-            }) == "");
-    }
-  }
-}
-
 TEST_CASE("gradients of host tensors over several devices", "[.emulated_devices]") {
   emulate_launches();
   const auto check_gradient = [](const ScanSpec& spec) {
@@ -279,30 +110,6 @@ TEST_CASE("a device that is lost fails the scan, and no part waits for its state
   }
   CHECK(fake().context_depth() == 0);
   scan_on(1, c.call(), false);
-}
-
-TEST_CASE("cuts of time over several devices", "[cuda][scan][devices]") {
-  for (const Direction direction : {Direction::forward, Direction::reverse}) {
-    core::ScanShape shape;
-    shape.options.direction = direction;
-    for (const std::int64_t seq :
-         {std::int64_t{64}, std::int64_t{1001}, std::int64_t{1} << 20, std::int64_t{1} << 61}) {
-      shape.seq = seq;
-      for (const std::size_t count : {1, 2, 3, 8}) {
-        INFO(seq << " steps, " << count << " parts");
-        CHECK(cuda::time_cut(shape, 0, count) == 0);
-        CHECK(cuda::time_cut(shape, count, count) == seq);
-        const auto steps = [&](std::size_t scanned) {
-          const std::size_t part = cuda::place_of(shape, scanned, count).number;  // its own inverse
-          return cuda::time_cut(shape, part + 1, count) - cuda::time_cut(shape, part, count);
-        };
-        for (std::size_t i = 1; i < count; ++i) {
-          CHECK(steps(i) > 0);
-          CHECK(steps(0) >= steps(i));
-        }
-      }
-    }
-  }
 }
 
 TEST_CASE("scans over several devices without a GPU", "[cuda][scan][devices][emulated]") {
