@@ -2,6 +2,7 @@
 // the oracle. devices_test.cpp runs those of [.emulated_devices].
 #include "cuda/scan/time_parts.hpp"
 
+#include "cuda/cuda_test.hpp"
 #include "cuda/scan/on_devices.hpp"
 #include "support/catch.hpp"
 #include "support/scan_grad_case.hpp"
@@ -14,13 +15,17 @@ using core::Dtype;
 using core::ScanOperand;
 using formulas::Discretization;
 
-// A call whose tensors are cut into parts, one on each device.
+// Each part on a device of its own, or all on the first one, side by side.
+enum class On { several, one };
+
+// A call whose tensors are cut into parts.
 class CutCall {
  public:
-  CutCall(const core::ScanCall& call, const std::vector<std::int64_t>& steps) : call_(call) {
+  CutCall(const core::ScanCall& call, const std::vector<std::int64_t>& steps, On on = On::several)
+      : call_(call) {
     std::int64_t begin = 0;
     for (std::size_t i = 0; i < steps.size(); ++i) {
-      contexts_.push_back(cuda::Context::open(static_cast<int>(i)));
+      contexts_.push_back(cuda::Context::open(on == On::one ? 0 : static_cast<int>(i)));
       add_part(begin, steps[i]);
       begin += steps[i];
     }
@@ -79,23 +84,60 @@ class CutCall {
 
 const std::vector<std::int64_t> kCuts[] = {{300}, {150, 150}, {1, 299}, {70, 80, 83, 67}};
 
+void check_scan(const ScanSpec& spec, const std::vector<std::int64_t>& steps, std::int64_t first_block,
+                On on = On::several) {
+  INFO(steps.size() << " parts of " << spec.to_string() << ", first block " << first_block);
+  const ScanCase c(spec);
+  const auto scan = [&](const core::ScanCall& call) {
+    CutCall cut(call, steps, on);
+    cuda::scan_time_parts(call.shape, cut.parts(), first_block);
+    cut.copy_results();
+  };
+  check_close(c.call().shape, scan_into(scan, c.call(), true), expect(c.call(), true), true);
+}
+
+void check_gradient_in_parts(const ScanSpec& spec, const std::vector<std::int64_t>& steps, bool with_d_final,
+                             On on = On::several) {
+  INFO(steps.size() << " parts of " << spec.to_string());
+  const ScanGradCase c(spec, with_d_final);
+  CHECK(scan_grad_mismatch(c.problem(), [&](const auto& problem, const auto& outputs) {
+          const core::ScanCall call = core::gradient_call(problem, outputs);
+          CutCall cut(call, steps, on);
+          cuda::scan_gradient_time_parts(call.shape, cut.parts());
+          cut.copy_results();
+        }) == "");
+}
+
+// Kinds of a sequence of so many steps.
+ScanSpec kind_of_parts(std::int64_t seq, int kind) {
+  ScanSpec spec = long_spec(1, seq);
+  spec.options.direction = kind % 2 == 1 ? Direction::reverse : Direction::forward;
+  spec.complex = kind == 2, spec.initial_state = kind != 2;
+  if (kind == 1) spec.options.discretization = Discretization::bilinear, spec.b_groups = 0;
+  if (kind == 3) spec.dtype = Dtype::bf16, spec.c_groups = 0;
+  return spec;
+}
+
 TEST_CASE("the time of a scan in the memory of several devices", "[.emulated_devices]") {
   emulate_launches();
   for (const Direction direction : {Direction::forward, Direction::reverse}) {
     ScanSpec spec = long_spec(1, 300);
     spec.options.direction = direction, spec.complex = direction == Direction::reverse;
-    const ScanCase c(spec);
-    const ScanExpected right = expect(c.call(), true);
     for (const std::vector<std::int64_t>& steps : kCuts) {
-      for (const std::int64_t first_block : {1, 16, 1000}) {
-        INFO(steps.size() << " parts, first block " << first_block);
-        const auto scan = [&](const core::ScanCall& call) {
-          CutCall cut(call, steps);
-          cuda::scan_time_parts(call.shape, cut.parts(), first_block);
-          cut.copy_results();
-        };
-        check_close(c.call().shape, scan_into(scan, c.call(), true), right, true);
-      }
+      for (const std::int64_t first_block : {1, 16, 1000}) check_scan(spec, steps, first_block);
+    }
+  }
+  check_scan(kind_of_parts(300, 0), {150, 150}, 16, On::one);
+}
+
+TEST_CASE("the time of a scan and of its gradient in parts on the GPU", "[cuda][gpu][scan][devices]") {
+  if (!have_device()) return;
+  for (int kind = 0; kind < 4; ++kind) {
+    ScanSpec spec = kind_of_parts(2500, kind);
+    spec.dim = 70, spec.state = 16;
+    for (const std::vector<std::int64_t>& steps : {std::vector<std::int64_t>{1300, 1200}, {900, 65, 1535}}) {
+      if (spec.dtype == Dtype::f32) check_scan(spec, steps, 64, On::one);
+      check_gradient_in_parts(spec, steps, kind != 1, On::one);
     }
   }
 }
@@ -140,22 +182,11 @@ TEST_CASE("parts that are no parts of a scan are refused", "[.emulated_devices]"
 TEST_CASE("the time of a gradient in the memory of several devices", "[.emulated_devices]") {
   emulate_launches();
   for (int kind = 0; kind < 4; ++kind) {
-    ScanSpec spec = long_spec(1, 300);
-    spec.options.direction = kind % 2 == 1 ? Direction::reverse : Direction::forward;
-    spec.complex = kind == 2, spec.initial_state = kind != 2;
-    if (kind == 1) spec.options.discretization = Discretization::bilinear, spec.b_groups = 0;
-    if (kind == 3) spec.dtype = Dtype::bf16, spec.c_groups = 0;
-    const ScanGradCase c(spec, kind != 1);
     for (const std::vector<std::int64_t>& steps : {kCuts[0], kCuts[1], kCuts[3]}) {
-      INFO(steps.size() << " parts of " << spec.to_string());
-      CHECK(scan_grad_mismatch(c.problem(), [&](const auto& problem, const auto& outputs) {
-              const core::ScanCall call = core::gradient_call(problem, outputs);
-              CutCall cut(call, steps);
-              cuda::scan_gradient_time_parts(call.shape, cut.parts());
-              cut.copy_results();
-            }) == "");
+      check_gradient_in_parts(kind_of_parts(300, kind), steps, kind != 1);
     }
   }
+  check_gradient_in_parts(kind_of_parts(300, 0), {150, 150}, true, On::one);
 }
 
 TEST_CASE("cuts of time over several devices", "[cuda][scan][devices]") {
