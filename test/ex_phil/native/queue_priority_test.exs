@@ -78,7 +78,8 @@ defmodule ExPhil.Native.QueuePriorityTest do
             do: thread
       end
       all = Regex.run(~r/^Cpus_allowed:.*$/m, File.read!("/proc/self/status"))
-      [scheduler] = named.("1_scheduler")
+      # OTP 27 has another name for it than those before it.
+      [scheduler] = named.("1_scheduler\\n") ++ named.("erts_sched_1\\n")
       if :erlang.system_info(:logical_processors_available) > 1,
         do: Waiting.until(fn -> cores.(scheduler) != all end)
       model = Policy.load!(#{inspect(Policies.checkpoint())}, backend: :host)
