@@ -21,10 +21,12 @@ constexpr int kCrowd = 8;
 // many at a time.
 constexpr int kCoresPerThread = 4, kMostThreads = 4;
 constexpr std::size_t kAnsweredAtOnce = 32;
-// Where launches have at least so many frames, a launch waits for more of them for as long as it usually
-// takes itself, at most kMostPause. So launches take at most half of the time, and a frame is answered at
-// most a launch later. Processes that wake by the VM's timers do so at the beginning of each millisecond, so
-// two launches have all frames of a millisecond instead of four or five, and wake half as many schedulers.
+// Where launches on a device have at least so many frames, a launch waits for more of them for as long as it
+// usually takes itself, at most kMostPause. So launches take at most half of the time, and a frame is
+// answered at most a launch later. Processes that wake by the VM's timers do so at the beginning of each
+// millisecond, so two launches have all frames of a millisecond instead of four or five, and wake half as
+// many schedulers. On the host the cores that would wait compute: a pause made the median answer to 512
+// processes on two cores 1.3 to 1.5 ms instead of 0.9 to 1.1.
 constexpr float kManyFrames = 8;
 constexpr float kMostPause = 250;  // microseconds
 constexpr float kUsual = 8;        // launches of the averages that decide it
@@ -56,7 +58,9 @@ struct Gatherer::Launch {
 };
 
 Gatherer::Gatherer(std::shared_ptr<Policy> policy)
-    : policy_(std::move(policy)), most_frames_(policy_->split_step() ? kMostOnDevice : kMostOnHost) {}
+    : policy_(std::move(policy)),
+      on_device_(policy_->split_step() != nullptr),
+      most_frames_(on_device_ ? kMostOnDevice : kMostOnHost) {}
 
 Gatherer::~Gatherer() {
   {
@@ -223,7 +227,7 @@ void Gatherer::run_launch(std::unique_lock<std::mutex>& lock) {
 }
 
 void Gatherer::pause_before_launch() const noexcept {
-  if (usual_frames_ < kManyFrames || full_) return;
+  if (!on_device_ || usual_frames_ < kManyFrames || full_) return;
   const std::chrono::duration<float, std::micro> pause(std::min(usual_microseconds_, kMostPause));
   const Clock::time_point since = waiting_since_.value_or(Clock::now());
   std::this_thread::sleep_until(since + std::chrono::duration_cast<Clock::duration>(pause));

@@ -1,9 +1,9 @@
 // Frames of many callers in one launch, for a policy that is loaded with `gather`. A caller submits its frame
 // and does not wait; threads of the gatherer launch all frames that wait, at most most_frames(), when the
 // launch before them has ended, and answer each. So a launch has as many frames as came during the one before
-// it: few where few agents play, and then it is as fast as a step alone. Where launches have many frames the
-// next one waits for more (pause_before_launch): to launch, and to wake the callers' schedulers, costs nearly
-// the same for few frames as for hundreds.
+// it: few where few agents play, and then it is as fast as a step alone. On a device, where launches have
+// many frames, the next one waits for more (pause_before_launch): to launch, and to wake the callers'
+// schedulers, costs nearly the same for few frames as for hundreds.
 //
 // A frame that is alone does not go through these threads: its caller takes the turn (take_turn) and steps
 // where it is. Frames that come meanwhile are gathered.
@@ -162,6 +162,7 @@ class Gatherer {
   static void deliver(Launch* launch, std::size_t begin, std::size_t end) noexcept;
 
   const std::shared_ptr<Policy> policy_;
+  const bool on_device_;
   const std::size_t most_frames_;
 
   // A caller that submits pushes its frame, and then reads launching_ (somebody has the turn) and idle_
