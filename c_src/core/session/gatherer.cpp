@@ -221,7 +221,7 @@ void Gatherer::run_launch(std::unique_lock<std::mutex>& lock) {
   lock.lock();
   launch->taken = launch->answered = 0;
   answering_.push_back(launch);
-  // This thread answers the first frames. Others answer the rest, and launch what waits.
+  // This thread answers the first frames. Others answer the rest, and launch the frames that have come since.
   const std::size_t others = (launch->count - 1) / kAnsweredAtOnce + (more ? 1 : 0);
   for (std::size_t i = 0; i < std::min<std::size_t>(others, kMostThreads - 1); ++i) wake_.notify_one();
 }

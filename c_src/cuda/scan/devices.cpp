@@ -11,29 +11,18 @@ namespace {
 using core::ScanCall;
 using core::ScanOperand;
 
-// The part of a call that is number `in_time` of `count` in the order of time.
-void scan_copied_part(Context& context, const ScanCall& call, std::size_t in_time, std::size_t count,
-                      PassedStates& states) {
-  const PartPlace place = place_of(call.shape, in_time, count);
-  try {
-    const ContextGuard guard(context);
-    const std::int64_t begin = time_cut(call.shape, in_time, count);
-    CopiedPart part(context, call, begin, time_cut(call.shape, in_time + 1, count) - begin);
-    scan_part(context, part.stream(), part.shape(), part.operands(), place, states);
-    part.finish();
-  } catch (...) {
-    states.fail(place.number + 1);  // the parts after it wait for this state
-    throw;
-  }
-}
-
 // A call of one sequence, its time split over the devices.
 void scan_sequence(const std::vector<Context*>& contexts, const ScanCall& call) {
   const std::size_t count = contexts.size(), floats = static_cast<std::size_t>(call.shape.state_floats());
   PassedStates states(count + 1);
   states.give(0, given_state(call, ScanOperand::initial_state));
-  side_by_side(count, [&](std::size_t in_time) {
-    scan_copied_part(*contexts[in_time], call, in_time, count, states);
+  each_part(call.shape, count, {&states}, [&](std::size_t in_time, const PartPlace& place) {
+    Context& context = *contexts[in_time];
+    const ContextGuard guard(context);
+    const std::int64_t begin = time_cut(call.shape, in_time, count);
+    CopiedPart part(context, call, begin, time_cut(call.shape, in_time + 1, count) - begin);
+    scan_part(context, part.stream(), part.shape(), part.operands(), place, states);
+    part.finish();
   });
   if (void* const to = call.operands[ScanOperand::final_state]; to != nullptr) {
     std::memcpy(to, states.take(count).data(), floats * sizeof(float));

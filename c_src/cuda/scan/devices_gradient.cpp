@@ -66,7 +66,7 @@ void gradient_of_sequence(const std::vector<Context*>& contexts, const ScanCall&
   PassedStates states(count + 1), adjoints(count + 1);
   states.give(0, given_state(call, ScanOperand::initial_state));
   adjoints.give(count, given_state(call, ScanOperand::d_final_state));
-  const auto compute = [&](std::size_t in_time, const PartPlace& in_scan) {
+  each_part(call.shape, count, {&states, &adjoints}, [&](std::size_t in_time, const PartPlace& in_scan) {
     Context& context = *contexts[in_time];
     const ContextGuard guard(context);
     ScanCall own = call;
@@ -79,15 +79,6 @@ void gradient_of_sequence(const std::vector<Context*>& contexts, const ScanCall&
                        states, adjoints);
     part.finish();
     all->add(place * static_cast<std::int64_t>(count) + static_cast<std::int64_t>(in_time), std::move(sums));
-  };
-  side_by_side(count, [&](std::size_t in_time) {
-    const PartPlace in_scan = place_of(call.shape, in_time, count);
-    try {
-      compute(in_time, in_scan);
-    } catch (...) {  // the other parts wait for what this one gives
-      states.fail(in_scan.number + 1), adjoints.fail(in_scan.number);
-      throw;
-    }
   });
   if (call.shape.has(ScanOperand::grad_initial_state)) {
     const StateFloats& gradient = adjoints.take(0);

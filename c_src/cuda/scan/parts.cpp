@@ -49,9 +49,11 @@ void PassedStates::give(std::size_t number, StateFloats state) {
   changed_.notify_all();
 }
 
-void PassedStates::fail(std::size_t number) {
+void PassedStates::fail_rest() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (!states_[number]) errors_[number] = std::current_exception();
+  for (std::size_t i = 0; i < states_.size(); ++i) {
+    if (!states_[i]) errors_[i] = std::current_exception();
+  }
   changed_.notify_all();
 }
 

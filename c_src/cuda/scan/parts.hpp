@@ -31,8 +31,8 @@ class PassedStates {
   explicit PassedStates(std::size_t count) : states_(count), errors_(count) {}
 
   void give(std::size_t number, StateFloats state);
-  // Of the error that is being handled; nothing where the state was given.
-  void fail(std::size_t number);
+  // Those that are not given have the error that is being handled.
+  void fail_rest();
   bool is_given(std::size_t number);
   // Waits for it. Throws the error of the part that was to give it.
   const StateFloats& take(std::size_t number);

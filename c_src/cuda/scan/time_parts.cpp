@@ -214,6 +214,18 @@ std::int64_t time_cut(const ScanShape& shape, std::size_t number, std::size_t co
   return shape.seq / all * units + shape.seq % all * units / all;
 }
 
+void each_part(const ScanShape& shape, std::size_t count, std::initializer_list<PassedStates*> passed,
+               const std::function<void(std::size_t in_time, const PartPlace& place)>& part) {
+  side_by_side(count, [&](std::size_t in_time) {
+    try {
+      part(in_time, place_of(shape, in_time, count));
+    } catch (...) {
+      for (PassedStates* const states : passed) states->fail_rest();
+      throw;
+    }
+  });
+}
+
 void scan_part(Context& context, CUstream stream, const ScanShape& shape, const DeviceOperands& operands,
                const PartPlace& place, PassedStates& states, std::int64_t first_block) {
   PartScan part(context, stream, shape, operands, first_block);
@@ -229,7 +241,8 @@ void scan_time_parts(const ScanShape& shape, const std::vector<TimePart>& parts,
   require_parts(shape, parts);
   const std::size_t count = parts.size(), floats = static_cast<std::size_t>(shape.state_floats());
   PassedStates states(count + 1);
-  const auto compute = [&](const TimePart& part, const PartPlace& place) {
+  each_part(shape, count, {&states}, [&](std::size_t in_time, const PartPlace& place) {
+    const TimePart& part = parts[in_time];
     Context& context = *part.context;
     const ContextGuard guard(context);
     if (place.first()) {
@@ -241,16 +254,6 @@ void scan_time_parts(const ScanShape& shape, const std::vector<TimePart>& parts,
               first_block);
     if (place.last() && shape.has(ScanOperand::final_state)) {
       write_state(context, part.operands[ScanOperand::final_state], states.take(count));
-    }
-  };
-  side_by_side(count, [&](std::size_t in_time) {
-    const PartPlace place = place_of(shape, in_time, count);
-    try {
-      compute(parts[in_time], place);
-    } catch (...) {
-      if (place.first()) states.fail(0);
-      states.fail(place.number + 1);
-      throw;
     }
   });
 }

@@ -16,6 +16,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <initializer_list>
 #include <vector>
 
 #include "core/scan/shape.hpp"
@@ -63,9 +65,15 @@ struct PartPlace {
 // By its place in time.
 PartPlace place_of(const core::ScanShape& shape, std::size_t in_time, std::size_t count);
 
+// side_by_side(), with each part's place. Where one throws, those that wait for states of `passed` throw its
+// error.
+void each_part(const core::ScanShape& shape, std::size_t count, std::initializer_list<PassedStates*> passed,
+               const std::function<void(std::size_t in_time, const PartPlace& place)>& part);
+
 // shape: part_shape(). states: before each part in the order of the scan, and behind the last; this part
-// gives the one behind it, or throws: then the caller passes the error on (PassedStates::fail), or other
-// parts would wait for ever. The context is current, and the stream is idle when the function returns.
+// gives the one behind it, or throws: call it in each_part(), where
+// the others then do not wait for it. The context is current, and the stream is idle when the function
+// returns.
 void scan_part(Context& context, CUstream stream, const core::ScanShape& shape,
                const core::ScanOperands<CUdeviceptr>& operands, const PartPlace& place, PassedStates& states,
                std::int64_t first_block = kFirstBlock);

@@ -109,7 +109,8 @@ void scan_gradient_time_parts(const ScanShape& shape, const std::vector<TimePart
   require_parts(shape, parts);
   const std::size_t count = parts.size(), floats = static_cast<std::size_t>(shape.state_floats());
   PassedStates states(count + 1), adjoints(count + 1);
-  const auto compute = [&](const TimePart& part, const PartPlace& place) {
+  each_part(shape, count, {&states, &adjoints}, [&](std::size_t in_time, const PartPlace& place) {
+    const TimePart& part = parts[in_time];
     Context& context = *part.context;
     const ContextGuard guard(context);
     const auto read = [&](ScanOperand id) {
@@ -125,17 +126,6 @@ void scan_gradient_time_parts(const ScanShape& shape, const std::vector<TimePart
                        adjoints);
     if (place.first() && shape.has(ScanOperand::grad_initial_state)) {
       write_state(context, part.operands[ScanOperand::grad_initial_state], adjoints.take(0));
-    }
-  };
-  side_by_side(count, [&](std::size_t in_time) {
-    const PartPlace place = place_of(shape, in_time, count);
-    try {
-      compute(parts[in_time], place);
-    } catch (...) {
-      if (place.first()) states.fail(0);
-      if (place.last()) adjoints.fail(count);
-      states.fail(place.number + 1), adjoints.fail(place.number);
-      throw;
     }
   });
   add_up_shared(shape, parts);

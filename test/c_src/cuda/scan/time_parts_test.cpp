@@ -171,12 +171,16 @@ TEST_CASE("parts that are no parts of a scan are refused", "[.emulated_devices]"
   CHECK(thrown_by([&] { cuda::scan_time_parts(shape, cut.parts()); }).kind() ==
         core::ErrorKind::invalid_argument);
   // Of a gradient each has several segments.
-  const ScanGradCase grad(long_spec(1, 128));
+  const ScanGradCase grad(long_spec(1, 300));
   GradResults results(grad.problem());
   const core::ScanCall call = core::gradient_call(grad.problem(), results.outputs());
-  CutCall halves(call, {64, 64});
-  CHECK(thrown_by([&] { cuda::scan_gradient_time_parts(call.shape, halves.parts()); }).kind() ==
-        core::ErrorKind::invalid_argument);
+  for (const std::vector<std::int64_t>& steps :
+       {std::vector<std::int64_t>{64, 236}, {100, 64, 136}, {236, 64}}) {
+    // The parts that could be computed do not wait for the one that is refused.
+    CutCall parts(call, steps);
+    CHECK(thrown_by([&] { cuda::scan_gradient_time_parts(call.shape, parts.parts()); }).kind() ==
+          core::ErrorKind::invalid_argument);
+  }
 }
 
 TEST_CASE("the time of a gradient in the memory of several devices", "[.emulated_devices]") {
