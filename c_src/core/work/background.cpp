@@ -16,6 +16,7 @@
 #include "core/work/background_thread.hpp"
 #include "core/work/fair_queue.hpp"
 #include "core/work/parallel.hpp"
+#include "core/work/pieces.hpp"
 
 namespace exphil::core {
 
@@ -40,16 +41,12 @@ constexpr int kSpins = 1000;
 // Of this thread; of a helper none.
 thread_local const Job* running_job = nullptr;
 
-// The pieces of one run_pieces(), on the stack of the thread that called it.
+// Of one run_pieces(), on the stack of the thread that called it.
 struct Range {
-  Range(std::int64_t count, const std::function<void(std::int64_t)>& work) : pieces(count), body(work) {}
-  bool exhausted() const { return next.load(std::memory_order_relaxed) >= pieces; }
+  Range(std::int64_t count, const std::function<void(std::int64_t)>& body) : pieces(count, body) {}
 
-  const std::int64_t pieces;
-  const std::function<void(std::int64_t)>& body;
-  std::atomic<std::int64_t> next{0};
+  Pieces pieces;
   std::atomic<int> helpers{0};  // changed under the mutex
-  std::exception_ptr error;     // under the mutex
 };
 
 class Background {
@@ -85,7 +82,7 @@ class Background {
     open(range);
     work(range, false);
     close(range);
-    if (range.error) std::rethrow_exception(range.error);
+    range.pieces.rethrow();
   }
 
  private:
@@ -194,7 +191,7 @@ class Background {
   bool help(std::unique_lock<std::mutex>& lock) {
     if (active_.load(std::memory_order_relaxed) >= threads()) return false;
     for (Range* range : ranges_) {
-      if (range->exhausted()) continue;
+      if (range->pieces.exhausted()) continue;
       ++range->helpers;
       active_.fetch_add(1, std::memory_order_relaxed);
       lock.unlock();
@@ -216,15 +213,7 @@ class Background {
   void work(Range& range, bool helper) {
     for (;;) {
       if (helper && helper_should_leave()) return;
-      const std::int64_t piece = range.next.fetch_add(1, std::memory_order_relaxed);
-      if (piece >= range.pieces) return;
-      try {
-        range.body(piece);
-      } catch (...) {
-        const std::lock_guard<std::mutex> lock(mutex_);
-        if (!range.error) range.error = std::current_exception();
-        range.next.store(range.pieces, std::memory_order_relaxed);
-      }
+      if (!range.pieces.run_next()) return;
       give_way();
     }
   }
@@ -235,7 +224,7 @@ class Background {
     ranges_.splice(ranges_.end(), place);
     news_.fetch_add(1, std::memory_order_relaxed);
     const std::int64_t free = threads() - active_.load(std::memory_order_relaxed);
-    const std::int64_t wanted = std::min(range.pieces - 1, free), asleep = ready();
+    const std::int64_t wanted = std::min(range.pieces.count() - 1, free), asleep = ready();
     for (std::int64_t i = 0; i < wanted; ++i) {
       if (i >= asleep) start_thread();
       wake_.notify_one();

@@ -12,6 +12,7 @@
 
 #include "core/work/background.hpp"
 #include "core/work/own_thread.hpp"
+#include "core/work/pieces.hpp"
 
 namespace exphil::core {
 
@@ -64,6 +65,23 @@ std::shared_ptr<tbb::task_arena> arena() {
   return chosen;
 }
 
+// What oneTBB throws leaves from here; no piece of it runs any more then.
+void run_in_arena(Pieces& pieces) {
+  const std::thread::id caller = std::this_thread::get_id();
+  arena()->execute([&] {
+    // Isolated: a thread that waits here for its last piece must not pick up another caller's long task.
+    tbb::this_task_arena::isolate([&] {
+      tbb::parallel_for(
+          tbb::blocked_range<std::int64_t>(0, pieces.count(), 1),
+          [&](const tbb::blocked_range<std::int64_t>& range) {
+            begin_worker(caller);
+            for (std::int64_t i = range.begin(); i != range.end(); ++i) pieces.run_next();
+          },
+          tbb::simple_partitioner());
+    });
+  });
+}
+
 }  // namespace
 
 void set_threads(int threads) {
@@ -92,23 +110,18 @@ void parallel_for(std::int64_t count, std::int64_t grain,
   const std::int64_t most = std::min(count / grain, wanted);
   const std::int64_t per_piece = ((count + most - 1) / most + grain - 1) / grain * grain;
   const std::int64_t pieces = (count + per_piece - 1) / per_piece;
-  const auto piece = [&](std::int64_t index) {
+  const std::function<void(std::int64_t)> piece = [&](std::int64_t index) {
     body(index * per_piece, std::min(count, (index + 1) * per_piece));
   };
   if (background) return run_pieces(pieces, piece);
-  const std::thread::id caller = std::this_thread::get_id();
-  arena()->execute([&] {
-    // Isolated: a thread that waits here for its last piece must not pick up another caller's long task.
-    tbb::this_task_arena::isolate([&] {
-      tbb::parallel_for(
-          tbb::blocked_range<std::int64_t>(0, pieces, 1),
-          [&](const tbb::blocked_range<std::int64_t>& range) {
-            begin_worker(caller);
-            for (std::int64_t i = range.begin(); i != range.end(); ++i) piece(i);
-          },
-          tbb::simple_partitioner());
-    });
-  });
+  Pieces shared(pieces, piece);
+  try {
+    run_in_arena(shared);
+  } catch (...) {  // oneTBB gets no memory or no thread: this one takes what is left
+  }
+  while (shared.run_next()) {
+  }
+  shared.rethrow();
 }
 
 StepScope::StepScope() : counts_(!on_background_thread() && !in_step) {
