@@ -9,6 +9,7 @@
 #include "core/session/session.hpp"
 #include "core/work/background.hpp"
 #include "core/work/own_thread.hpp"
+#include "core/work/parallel.hpp"
 
 namespace exphil::core {
 
@@ -17,10 +18,14 @@ namespace {
 // Launches of one frame in a row until callers step alone again: in a fleet now and then one frame finds
 // nobody beside it, and to step it alone takes as long as several frames together.
 constexpr int kCrowd = 8;
-// A message to a process takes 1 to 2 us, so the frames of a large launch are answered by several threads, so
-// many at a time.
-constexpr int kCoresPerThread = 4, kMostThreads = 4;
-constexpr std::size_t kAnsweredAtOnce = 32;
+// A message to a process takes 6 us of a thread that is no scheduler where the VM is busy (1 to 2 where it is
+// not), and now and then milliseconds: it waits for a scheduler's queue. So several threads answer the frames
+// of a large launch, so many at a time, and the one that launches does not. On fewer than kCoresPerThread * 2
+// cores one thread does both.
+constexpr int kCoresPerThread = 4, kMostAnswering = 4;
+constexpr std::size_t kAnsweredAtOnce = 16;
+// Launches whose frames wait for their answers, beside the one under way.
+constexpr std::size_t kLaunchesAhead = 8;
 // Where launches on a device have at least so many frames, a launch waits for more of them for as long as it
 // usually takes itself, at most kMostPause. So launches take at most half of the time, and a frame is
 // answered at most a launch later. Processes that wake by the VM's timers do so at the beginning of each
@@ -57,8 +62,9 @@ struct Gatherer::Launch {
   float microseconds = 0;
 };
 
-Gatherer::Gatherer(std::shared_ptr<Policy> policy)
+Gatherer::Gatherer(std::shared_ptr<Policy> policy, int cores)
     : policy_(std::move(policy)),
+      cores_(cores),
       on_device_(policy_->split_step() != nullptr),
       most_frames_(on_device_ ? kMostOnDevice : kMostOnHost) {}
 
@@ -67,18 +73,20 @@ Gatherer::~Gatherer() {
     const std::lock_guard<std::mutex> lock(mutex_);
     stopping_ = true;
   }
-  wake_.notify_all();
+  launcher_.wake.notify_all();
+  answerers_.wake.notify_all();
   for (std::thread& thread : threads_) thread.join();
 }
 
 void Gatherer::start_threads() {
-  const auto wanted =
-      static_cast<std::size_t>(std::clamp(process_cores() / kCoresPerThread, 1, kMostThreads));
+  const auto answering = cores_ < 2 * kCoresPerThread
+                             ? 0
+                             : static_cast<std::size_t>(std::min(cores_ / kCoresPerThread, kMostAnswering));
+  const std::size_t launches = answering == 0 ? 1 : 1 + kLaunchesAhead;
   {
-    // One for each thread: while one launches, each of the others answers one.
     const std::lock_guard<std::mutex> lock(mutex_);
-    launches_made_.reserve(wanted), free_.reserve(wanted), answering_.reserve(wanted);
-    while (launches_made_.size() < wanted) {
+    launches_made_.reserve(launches), free_.reserve(launches), answering_.reserve(launches);
+    while (launches_made_.size() < launches) {
       auto launch = std::make_unique<Launch>();
       launch->frames.resize(most_frames_);
       free_.push_back(launch.get());
@@ -86,7 +94,13 @@ void Gatherer::start_threads() {
     }
   }
   try {
-    while (threads_.size() < wanted) threads_.emplace_back([this] { run(); });
+    threads_.reserve(1 + answering);
+    threads_.emplace_back([this] { run(launcher_, &Gatherer::launching_thread_has_work, true); });
+    while (threads_.size() < 1 + answering) {
+      threads_.emplace_back([this] { run(answerers_, &Gatherer::may_answer, false); });
+      const std::lock_guard<std::mutex> lock(mutex_);
+      ++answering_threads_;
+    }
   } catch (const std::exception& error) {  // those that run do the work
     if (threads_.empty()) {
       fail(ErrorKind::out_of_memory, ":gather",
@@ -116,7 +130,7 @@ std::optional<Gatherer::Turn> Gatherer::take_turn() noexcept {
 void Gatherer::end_turn(std::size_t frames) noexcept {
   if (frames > 0) count_launch(frames);
   launching_.store(false);
-  if (!waiting_.empty() && idle_.load() > 0) wake_a_thread();
+  if (!waiting_.empty() && launcher_.idle.load() > 0) wake_launching_thread();
 }
 
 void Gatherer::count_launch(std::size_t frames) noexcept {
@@ -132,48 +146,65 @@ GatherCounts Gatherer::counts() const noexcept {
 }
 
 // The mutex is taken so that a thread which has found nothing to do is asleep by now, and hears of it.
-void Gatherer::wake_a_thread() noexcept {
+void Gatherer::wake_launching_thread() noexcept {
   { const std::lock_guard<std::mutex> lock(mutex_); }
-  wake_.notify_one();
+  launcher_.wake.notify_one();
 }
 
 void Gatherer::submit(GatheredFramePtr submitted) noexcept {
   const bool first = waiting_.push(submitted.release());
-  // Whoever submitted the frame before has woken a thread, and who has the turn looks when it ends.
-  if (first && !launching_.load() && idle_.load() > 0) wake_a_thread();
+  // Whoever submitted the frame before has woken the thread, and who has the turn looks when it ends.
+  if (first && !launching_.load() && launcher_.idle.load() > 0) wake_launching_thread();
 }
 
 void Gatherer::finish(Turn turn, std::shared_ptr<LateFrame> late, GatheredFramePtr frame) noexcept {
+  Sleepers* who = nullptr;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     turn.gatherer_ = nullptr;  // run_late() ends it
     late_ = {std::move(late), std::move(frame)};
+    who = &who_answers();
   }
-  wake_.notify_one();
+  who->wake.notify_one();
 }
 
-bool Gatherer::has_work() const noexcept {
-  return late_.step != nullptr || !answering_.empty() ||
-         (!free_.empty() && !launching_.load() && !waiting_.empty());
+bool Gatherer::may_launch() const noexcept {
+  return !free_.empty() && !launching_.load() && !waiting_.empty();
 }
 
-void Gatherer::run() {
+bool Gatherer::may_answer() const noexcept {
+  return late_.step != nullptr || !answering_.empty();
+}
+
+bool Gatherer::launching_thread_has_work() const noexcept {
+  return may_launch() || (answering_threads_ == 0 && may_answer());
+}
+
+Gatherer::Sleepers& Gatherer::who_answers() noexcept {
+  return answering_threads_ == 0 ? launcher_ : answerers_;
+}
+
+void Gatherer::run(Sleepers& sleepers, HasWork has_work, bool launches) {
   begin_own_thread("exphil_gather");
   prctl(PR_SET_TIMERSLACK, 1000);  // nanoseconds; the 50 us of other threads are a third of a pause
+  // Whoever has thousands of frames to copy has a machine full of processes that play, and other threads
+  // would only take cores from them: 1,024 frames take 140 us alone, and 120 where others help.
+  std::optional<AloneScope> alone;
+  if (launches && on_device_) alone.emplace();
   std::unique_lock<std::mutex> lock(mutex_);
   for (;;) {
-    if (!has_work()) {
-      ++idle_;  // before it looks again; see launching_
-      wake_.wait(lock, [this] { return stopping_ || has_work(); });
-      --idle_;
+    if (!(this->*has_work)()) {
+      ++sleepers.idle;  // before it looks again; see launching_
+      sleepers.wake.wait(lock, [&] { return stopping_ || (this->*has_work)(); });
+      --sleepers.idle;
     }
     if (stopping_) return;
-    if (late_.step != nullptr) {
-      run_late(lock);
-    } else if (!answering_.empty()) {
-      answer_some(lock);
-    } else {
+    if (launches && !(answering_threads_ == 0 && may_answer())) {
       run_launch(lock);
+    } else if (late_.step != nullptr) {
+      run_late(lock);
+    } else {
+      answer_some(lock);
     }
   }
 }
@@ -215,15 +246,13 @@ void Gatherer::run_launch(std::unique_lock<std::mutex>& lock) {
   usual_frames_ += (static_cast<float>(launch->count) - usual_frames_) / kUsual;
   usual_microseconds_ += (launch->microseconds - usual_microseconds_) / kUsual;
   full_ = launch->count == most_frames_;
-  const bool more = !waiting_.empty();
-  waiting_since_ = more ? std::optional(Clock::now()) : std::nullopt;
+  waiting_since_ = waiting_.empty() ? std::nullopt : std::optional(Clock::now());
   launching_.store(false);
   lock.lock();
   launch->taken = launch->answered = 0;
   answering_.push_back(launch);
-  // This thread answers the first frames. Others answer the rest, and launch the frames that have come since.
-  const std::size_t others = (launch->count - 1) / kAnsweredAtOnce + (more ? 1 : 0);
-  for (std::size_t i = 0; i < std::min<std::size_t>(others, kMostThreads - 1); ++i) wake_.notify_one();
+  const std::size_t parts = (launch->count + kAnsweredAtOnce - 1) / kAnsweredAtOnce;
+  for (std::size_t i = 0; i < std::min(parts, answering_threads_); ++i) answerers_.wake.notify_one();
 }
 
 void Gatherer::pause_before_launch() const noexcept {
@@ -279,7 +308,9 @@ void Gatherer::answer_some(std::unique_lock<std::mutex>& lock) {
   deliver(launch, begin, end);
   lock.lock();
   launch->answered += end - begin;
-  if (launch->answered == launch->count) free_.push_back(launch);
+  if (launch->answered < launch->count) return;
+  free_.push_back(launch);
+  if (free_.size() == 1) launcher_.wake.notify_one();  // which may wait for one
 }
 
 void Gatherer::deliver(Launch* launch, std::size_t begin, std::size_t end) noexcept {

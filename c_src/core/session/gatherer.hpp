@@ -1,9 +1,10 @@
 // Frames of many callers in one launch, for a policy that is loaded with `gather`. A caller submits its frame
-// and does not wait; threads of the gatherer launch all frames that wait, at most most_frames(), when the
-// launch before them has ended, and answer each. So a launch has as many frames as came during the one before
-// it: few where few agents play, and then it is as fast as a step alone. On a device, where launches have
-// many frames, the next one waits for more (pause_before_launch): to launch, and to wake the callers'
-// schedulers, costs nearly the same for few frames as for hundreds.
+// and does not wait; a thread of the gatherer launches all frames that wait, at most most_frames(), when the
+// launch before them has ended, and others answer each (on few cores the same thread does both). So a launch
+// has as many frames as came during the one before it: few where few agents play, and then it is as fast as a
+// step alone. On a device, where launches have many frames, the next one waits for more
+// (pause_before_launch): to launch, and to wake the callers' schedulers, costs nearly the same for few frames
+// as for hundreds.
 //
 // A frame that is alone does not go through these threads: its caller takes the turn (take_turn) and steps
 // where it is. Frames that come meanwhile are gathered.
@@ -31,6 +32,7 @@
 #include "core/policy/policy.hpp"
 #include "core/session/late_frame.hpp"
 #include "core/session/play.hpp"
+#include "core/work/own_thread.hpp"
 #include "core/work/push_list.hpp"
 
 namespace exphil::core {
@@ -98,7 +100,8 @@ class Gatherer {
   static constexpr std::size_t kMostOnDevice = 1024, kMostOnHost = 256;
   std::size_t most_frames() const { return most_frames_; }
 
-  explicit Gatherer(std::shared_ptr<Policy> policy);
+  // cores: of the machine, which decide how many threads there are.
+  explicit Gatherer(std::shared_ptr<Policy> policy, int cores = process_cores());
   ~Gatherer();  // no session of it is left
   Gatherer(const Gatherer&) = delete;
   Gatherer& operator=(const Gatherer&) = delete;
@@ -145,9 +148,18 @@ class Gatherer {
     GatheredFramePtr frame;
   };
 
-  void run();  // a thread
+  // The thread that launches, and those that answer.
+  struct Sleepers {
+    std::condition_variable wake;
+    std::atomic<int> idle{0};
+  };
+  using HasWork = bool (Gatherer::*)() const noexcept;
+  void run(Sleepers& sleepers, HasWork has_work, bool launches);
   // By a thread that has the mutex.
-  bool has_work() const noexcept;
+  bool may_launch() const noexcept;
+  bool may_answer() const noexcept;
+  bool launching_thread_has_work() const noexcept;
+  Sleepers& who_answers() noexcept;
   void run_late(std::unique_lock<std::mutex>& lock);
   void answer_some(std::unique_lock<std::mutex>& lock);
   void run_launch(std::unique_lock<std::mutex>& lock);
@@ -157,21 +169,22 @@ class Gatherer {
   void count_launch(std::size_t frames) noexcept;
   void end_turn(std::size_t frames) noexcept;
 
-  void wake_a_thread() noexcept;
+  void wake_launching_thread() noexcept;
   static void compute(Launch* launch) noexcept;
   static void deliver(Launch* launch, std::size_t begin, std::size_t end) noexcept;
 
   const std::shared_ptr<Policy> policy_;
+  const int cores_;
   const bool on_device_;
   const std::size_t most_frames_;
 
-  // A caller that submits pushes its frame, and then reads launching_ (somebody has the turn) and idle_
-  // (threads that sleep). Whoever ends a turn or goes to sleep writes one of these, and then looks into the
-  // list. All of these accesses have one order (seq_cst), so that one of the two sees what the other wrote,
-  // and no frame is left without a thread.
+  // A caller that submits pushes its frame, and then reads launching_ (somebody has the turn) and whether the
+  // thread that launches sleeps. Whoever ends a turn or goes to sleep writes one of these, and then looks
+  // into the list. All of these accesses have one order (seq_cst), so that one of the two sees what the other
+  // wrote, and no frame is left without a thread.
   PushList<GatheredFrame> waiting_;
   alignas(64) std::atomic<bool> launching_{false};
-  std::atomic<int> idle_{0};
+  Sleepers launcher_;
 
   // Written by the turn alone.
   std::atomic<int> crowd_{0};  // launches of one frame until a caller may step itself
@@ -181,8 +194,9 @@ class Gatherer {
   std::optional<Clock::time_point> waiting_since_;   // frames that the last launch left
 
   std::mutex mutex_;
-  std::condition_variable wake_;
-  Late late_;  // of the turn, while `launching_`
+  Sleepers answerers_;
+  std::size_t answering_threads_ = 0;  // none on few cores: the thread that launches answers too
+  Late late_;                          // of the turn, while `launching_`
   std::vector<std::unique_ptr<Launch>> launches_made_;
   std::vector<Launch*> free_, answering_;  // of them; answering_: some frames are no thread's yet
   bool stopping_ = false;

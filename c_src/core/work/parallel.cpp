@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "core/work/background.hpp"
 #include "core/work/own_thread.hpp"
@@ -36,7 +37,7 @@ Threads& state() {
 }
 
 std::atomic<int> chosen_threads{0};  // 0: the machine's
-thread_local bool in_step = false;
+thread_local bool in_step = false, alone = false;
 
 // Not tbb::info::default_concurrency(): where the first call of that has no memory, every later one waits for
 // ever.
@@ -103,7 +104,7 @@ void parallel_for(std::int64_t count, std::int64_t grain,
   if (count <= 0) return;
   grain = std::max<std::int64_t>(grain, 1);
   const bool background = on_background_thread();
-  if (count <= grain || (threads() == 1 && !background)) return body(0, count);
+  if (count <= grain || alone || (threads() == 1 && !background)) return body(0, count);
 
   // Pieces are equal multiples of the grain.
   const std::int64_t wanted = (background ? kBackgroundPieces : kPieces) * threads();
@@ -130,6 +131,12 @@ StepScope::StepScope() : counts_(!on_background_thread() && !in_step) {
 
 StepScope::~StepScope() {
   if (counts_) in_step = false;
+}
+
+AloneScope::AloneScope() : before_(std::exchange(alone, true)) {}
+
+AloneScope::~AloneScope() {
+  alone = before_;
 }
 
 }  // namespace exphil::core

@@ -36,4 +36,16 @@ class StepScope {
   const bool counts_;
 };
 
+// While it exists, parallel_for in this thread uses no other thread.
+class AloneScope {
+ public:
+  AloneScope();
+  ~AloneScope();
+  AloneScope(const AloneScope&) = delete;
+  AloneScope& operator=(const AloneScope&) = delete;
+
+ private:
+  const bool before_;
+};
+
 }  // namespace exphil::core

@@ -9,8 +9,8 @@
 
 namespace exphil::core {
 
-// On the stack of the thread that calls. Exceptions stay in here: those of a body never pass through the frames of the library
-// that brings the threads, which may have another C++ runtime than this one.
+// On the stack of the thread that calls. Exceptions stay in here: those of a body never pass through the
+// frames of the library that brings the threads, which may have another C++ runtime than this one.
 class Pieces {
  public:
   Pieces(std::int64_t count, const std::function<void(std::int64_t)>& body) : count_(count), body_(body) {}

@@ -74,10 +74,13 @@ class Launches {
   bool held_ = false;
 };
 
+// Cores of a machine where one thread launches and answers, and of one where several do.
+constexpr int kFewCores = 2, kManyCores = 16;
+
 // `count` sessions that gather, each after a frame of its own, and the launches since.
 struct Fleet {
-  explicit Fleet(std::size_t count, std::shared_ptr<OracleModel> of = make_oracle())
-      : policy(std::move(of)), gatherer(std::make_shared<Gatherer>(policy)), launches(*policy) {
+  explicit Fleet(std::size_t count, std::shared_ptr<OracleModel> of = make_oracle(), int cores = kFewCores)
+      : policy(std::move(of)), gatherer(std::make_shared<Gatherer>(policy, cores)), launches(*policy) {
     for (std::size_t i = 0; i < count; ++i) {
       sessions.push_back(std::make_unique<Session>(policy, SessionOptions{}, gatherer));
     }
@@ -102,7 +105,7 @@ std::pair<Out, Bytes> alone(const std::vector<std::size_t>& frames) {
 
 TEST_CASE("frames that come during a launch are the next one, with the bits of lone frames",
           "[session][gather]") {
-  Fleet fleet(40);
+  Fleet fleet(40, make_oracle(), GENERATE(kFewCores, kManyCores));
   fleet.launches.hold();
   std::vector<std::future<GatheredAnswer>> answers;
   answers.push_back(submit(fleet.at(0), obs(0)));
@@ -125,7 +128,7 @@ TEST_CASE("frames that come during a launch are the next one, with the bits of l
 
 TEST_CASE("a launch has a bound, and frames are launched in their order", "[session][gather]") {
   constexpr std::size_t kMost = Gatherer::kMostOnHost, kAll = 2 * kMost + 89;
-  Fleet fleet(kAll);
+  Fleet fleet(kAll, make_oracle(), GENERATE(kFewCores, kManyCores));
   fleet.launches.hold();
   std::vector<std::future<GatheredAnswer>> answers;
   answers.push_back(submit(fleet.at(0), obs(0)));
@@ -146,7 +149,7 @@ TEST_CASE("a launch on a device has more frames", "[session][gather]") {
   const auto policy = make_oracle();
   policy->splits = true;
   constexpr std::size_t kMost = Gatherer::kMostOnDevice, kAll = kMost + 40;
-  Fleet fleet(kAll, policy);
+  Fleet fleet(kAll, policy, GENERATE(kFewCores, kManyCores));
   CHECK(fleet.gatherer->most_frames() == kMost);
   fleet.launches.hold();
   std::vector<std::future<GatheredAnswer>> answers;
@@ -160,9 +163,40 @@ TEST_CASE("a launch on a device has more frames", "[session][gather]") {
   CHECK(fleet.launches.sizes() == std::vector<std::int64_t>{1, kMost, 39});
 }
 
+namespace {
+
+// Its answer waits until it may end: as where the VM holds the lock of a process's scheduler.
+class HeldAnswer final : public GatheredFrame {
+ public:
+  HeldAnswer(Session& session, std::shared_future<void> ends, std::promise<void> begins)
+      : GatheredFrame(session, obs(0), false), ends_(std::move(ends)), begins_(std::move(begins)) {}
+  void answer(const float*, const Action&, const GatheredLaunch&) noexcept override {
+    begins_.set_value();
+    ends_.wait();
+  }
+  void fail(const std::exception_ptr&) noexcept override {}
+
+ private:
+  std::shared_future<void> ends_;
+  std::promise<void> begins_;
+};
+
+}  // namespace
+
+TEST_CASE("on many cores an answer that takes its time holds up no launch", "[session][gather]") {
+  Fleet fleet(2, make_oracle(), kManyCores);
+  std::promise<void> ends, begins;
+  const auto begun = begins.get_future();
+  fleet.at(0).submit(std::make_unique<HeldAnswer>(fleet.at(0), ends.get_future().share(), std::move(begins)));
+  begun.wait();
+  for (std::size_t t = 0; t < 20; ++t) submit(fleet.at(1), obs(t)).get();
+  ends.set_value();
+  CHECK(fleet.launches.sizes().size() == 21);
+}
+
 TEST_CASE("a launch that fails is an error of each of its frames, and changes no state",
           "[session][gather]") {
-  Fleet fleet(10);
+  Fleet fleet(10, make_oracle(), GENERATE(kFewCores, kManyCores));
   for (std::size_t i = 0; i < 10; ++i) submit(fleet.at(i), obs(i)).get();
   fleet.launches.hold();
   auto before = submit(fleet.at(0), obs(20));
@@ -182,7 +216,7 @@ TEST_CASE("a launch that fails is an error of each of its frames, and changes no
 
 TEST_CASE("other calls of a session wait for its frame, and those that may not wait say so",
           "[session][gather]") {
-  Fleet fleet(2);
+  Fleet fleet(2, make_oracle(), GENERATE(kFewCores, kManyCores));
   const auto kept = fleet.at(0).snapshot();
   fleet.launches.hold();
   auto answer = submit(fleet.at(0), obs(3));
@@ -202,7 +236,7 @@ TEST_CASE("other calls of a session wait for its frame, and those that may not w
 }
 
 TEST_CASE("a caller steps its frame itself while it is alone, and not in a crowd", "[session][gather]") {
-  Fleet fleet(4);
+  Fleet fleet(4, make_oracle(), GENERATE(kFewCores, kManyCores));
   Out out(test::kOracleOut);
   for (std::size_t t = 0; t < 5; ++t) {
     auto turn = fleet.gatherer->take_turn();
@@ -236,7 +270,7 @@ TEST_CASE("a caller steps its frame itself while it is alone, and not in a crowd
 TEST_CASE("a late frame of a caller that is alone is answered by the gatherer", "[session][gather]") {
   const auto policy = make_oracle();
   policy->splits = true;
-  Fleet fleet(3, policy);
+  Fleet fleet(3, policy, GENERATE(kFewCores, kManyCores));
   for (const bool fails : {false, true}) {
     policy->late = true;
     policy->fails = fails;
@@ -296,7 +330,7 @@ class OwnedFrame final : public GatheredFrame {
 }  // namespace
 
 TEST_CASE("an object is used for one frame after another, and released once for each", "[session][gather]") {
-  Fleet fleet(1);
+  Fleet fleet(1, make_oracle(), GENERATE(kFewCores, kManyCores));
   OwnedFrame frame;
   std::vector<std::size_t> played;
   for (std::size_t t = 0; t < 20; ++t) {
@@ -320,7 +354,7 @@ TEST_CASE("an object is used for one frame after another, and released once for 
 TEST_CASE("frames submitted beside turns that end are all launched", "[session][gather]") {
   constexpr std::size_t kThreads = 4, kRounds = 3000;
   const auto policy = make_oracle();
-  const auto gatherer = std::make_shared<Gatherer>(policy);
+  const auto gatherer = std::make_shared<Gatherer>(policy, GENERATE(kFewCores, kManyCores));
   std::vector<std::unique_ptr<Session>> sessions;
   for (std::size_t i = 0; i < kThreads; ++i) {
     sessions.push_back(std::make_unique<Session>(policy, SessionOptions{}, gatherer));
@@ -349,7 +383,7 @@ TEST_CASE("threads that play, save and go back in sessions that gather: every an
   constexpr std::size_t kThreads = 6, kRounds = 150;
   const auto policy = make_oracle();
   policy->splits = true;
-  const auto gatherer = std::make_shared<Gatherer>(policy);
+  const auto gatherer = std::make_shared<Gatherer>(policy, GENERATE(kFewCores, kManyCores));
   SessionOptions options;
   options.history = 3;
   std::vector<std::unique_ptr<Session>> sessions;

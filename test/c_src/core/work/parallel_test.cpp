@@ -53,6 +53,10 @@ TEST_CASE("small work and one thread stay in the caller", "[parallel]") {
   };
   set_threads(4);
   CHECK(runs_here(100, 100));
+  {
+    const AloneScope alone;
+    CHECK(runs_here(100000, 1));
+  }
   set_threads(1);
   CHECK(threads() == 1);
   CHECK(runs_here(100000, 1));
