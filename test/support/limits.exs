@@ -4,34 +4,10 @@
 #   elixir -pa EBIN limits.exs FOLDER CONTROLLER MEGABYTES...
 #
 # CONTROLLER is a policy's file of ExPhil, or "" where there is none: the calls of Policy are then left out.
-# Prints "answer CALL: MEGABYTES ANSWER" for each. The limit is the soft RLIMIT_AS (what `ulimit -v` sets), put in place around each
-# call by prlimit, so that building the inputs is not limited.
-alias ExPhil.Native.{AssociativeScan, Error, Policy, Safetensors, SelectiveScan, SemiseparableLayer}
+# Prints "answer CALL: MEGABYTES ANSWER" for each.
+alias ExPhil.Native.{AssociativeScan, Policy, Safetensors, SelectiveScan, SemiseparableLayer}
+alias ExPhil.Native.TestSupport.Limits
 alias ExPhil.Native.Tools.Reference
-
-defmodule Limits do
-  def limited(megabytes, call) do
-    limit(to_string(address_space() + megabytes * 1_048_576))
-
-    try do
-      answer(call.())
-    rescue
-      error in Error -> error.kind
-    after
-      limit("unlimited")
-    end
-  end
-
-  defp answer({:error, %Error{kind: kind}}), do: kind
-  defp answer(_answer), do: :ok
-
-  defp limit(bytes), do: {"", 0} = System.cmd("prlimit", ["--pid", System.pid(), "--as=#{bytes}:"])
-
-  defp address_space do
-    [_, kilobytes] = Regex.run(~r/VmSize:\s+(\d+) kB/, File.read!("/proc/self/status"))
-    1024 * String.to_integer(kilobytes)
-  end
-end
 
 [folder, controller | steps] = System.argv()
 

@@ -54,15 +54,20 @@ void begin_worker(std::thread::id caller) {
   if (std::this_thread::get_id() != caller) begin_own_thread("exphil_helper");
 }
 
+// Complete, or not at all: where an arena finds no memory at its first use, every later use waits for ever.
+std::shared_ptr<tbb::task_arena> make_arena(bool of_steps) {
+  const auto priority = of_steps ? tbb::task_arena::priority::high : tbb::task_arena::priority::normal;
+  auto arena = std::make_shared<tbb::task_arena>(threads(), 1u, priority);
+  arena->initialize();
+  return arena;
+}
+
 // The arena of this thread's call.
 std::shared_ptr<tbb::task_arena> arena() {
   Threads& shared = state();
   const std::lock_guard<std::mutex> lock(shared.mutex);
   std::shared_ptr<tbb::task_arena>& chosen = in_step ? shared.steps : shared.direct;
-  if (!chosen) {
-    const auto priority = in_step ? tbb::task_arena::priority::high : tbb::task_arena::priority::normal;
-    chosen = std::make_shared<tbb::task_arena>(threads(), 1u, priority);
-  }
+  if (!chosen) chosen = make_arena(in_step);
   return chosen;
 }
 
@@ -92,6 +97,12 @@ void set_threads(int threads) {
   chosen_threads = std::min(std::max(threads, 0), machine_threads());
   shared.direct.reset();  // calls under way keep the old ones alive
   shared.steps.reset();
+  if (core::threads() == 1) return;
+  try {  // now, when there is memory
+    shared.direct = make_arena(false);
+    shared.steps = make_arena(true);
+  } catch (...) {  // the next call tries again
+  }
 }
 
 int threads() {

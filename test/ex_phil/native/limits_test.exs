@@ -1,5 +1,5 @@
 defmodule ExPhil.Native.LimitsTest do
-  # Memory that runs out: test/support/limits.exs in a VM of its own, because a defect here ends the VM.
+  # Memory that runs out, in VMs of their own, because a defect here ends the VM.
   use ExUnit.Case, async: true
 
   import ExPhil.Native.TestSupport.Peer
@@ -67,5 +67,13 @@ defmodule ExPhil.Native.LimitsTest do
     assert "SelectiveScan.scan_with_states" in refused.(1) and length(refused.(1)) >= 3
     # Four terabytes are too many with any limit.
     assert refused.(100_000) == ["random_binary"]
+  end
+
+  @tag :prlimit
+  test "a call whose helping thread the system refuses is computed by its caller, with the same bits", %{
+    tmp_dir: folder
+  } do
+    assert peer_script("test/support/refused_thread.exs", [folder], library()) ==
+             {"[:ok], 0 threads, true\n", 0}
   end
 end

@@ -184,14 +184,23 @@ class HeldAnswer final : public GatheredFrame {
 }  // namespace
 
 TEST_CASE("on many cores an answer that takes its time holds up no launch", "[session][gather]") {
-  Fleet fleet(2, make_oracle(), kManyCores);
+  constexpr std::size_t kLarge = 9, kRounds = 20;  // kLarge: more frames than the launching thread answers
+  Fleet fleet(kLarge + 2, make_oracle(), kManyCores);
   std::promise<void> ends, begins;
   const auto begun = begins.get_future();
-  fleet.at(0).submit(std::make_unique<HeldAnswer>(fleet.at(0), ends.get_future().share(), std::move(begins)));
+  fleet.launches.hold();
+  std::vector<std::future<GatheredAnswer>> answers;
+  answers.push_back(submit(fleet.at(0), obs(0)));
+  fleet.launches.await(1);
+  fleet.at(1).submit(std::make_unique<HeldAnswer>(fleet.at(1), ends.get_future().share(), std::move(begins)));
+  for (std::size_t i = 2; i <= kLarge; ++i) answers.push_back(submit(fleet.at(i), obs(i)));
+  fleet.launches.release();
   begun.wait();
-  for (std::size_t t = 0; t < 20; ++t) submit(fleet.at(1), obs(t)).get();
+  for (std::size_t t = 0; t < kRounds; ++t) submit(fleet.at(kLarge + 1), obs(t)).get();
   ends.set_value();
-  CHECK(fleet.launches.sizes().size() == 21);
+  for (auto& answer : answers) answer.get();
+  CHECK(fleet.launches.sizes()[1] == kLarge);
+  CHECK(fleet.launches.sizes().size() == 2 + kRounds);
 }
 
 TEST_CASE("a launch that fails is an error of each of its frames, and changes no state",
