@@ -16,13 +16,13 @@ class SharedPass {
   void await(int change) noexcept { waiting_.fetch_add(change, std::memory_order_relaxed); }
   bool has_helper() const noexcept { return waiting_.load(std::memory_order_relaxed) > 0; }
 
-  // Calls lane() in this thread, and in at most one that helps; returns when both have ended. False where
-  // another pass is shared now: then nothing was called. lane distributes its pieces itself and does not
-  // throw; a helper may come late or never.
+  // Calls lane() in this thread, and at most once in one that helps; returns when both have ended. False
+  // where another pass is shared now: then nothing was called. lane distributes its pieces itself and does
+  // not throw; a helper may come late or never.
   template <class Lane>
   bool run(const Lane& lane) noexcept {
-    const Job job{[](const void* self) { (*static_cast<const Lane*>(self))(); }, &lane};
-    const Job* none = nullptr;
+    Job job{[](const void* self) { (*static_cast<const Lane*>(self))(); }, &lane};
+    Job* none = nullptr;
     if (!open_.compare_exchange_strong(none, &job)) return false;
     lane();
     open_.store(nullptr);  // before the look at inside_, as help() does both in reverse
@@ -47,12 +47,15 @@ class SharedPass {
   struct Job {
     void (*call)(const void*);
     const void* lane;
+    // A helper whose lane has ended may come again while the other one has not: a third lane would take the
+    // place of one of the two.
+    std::atomic<bool> helped{false};
   };
 
   bool join() noexcept {
     bool joined = false;
     if (inside_.fetch_add(1) == 0) {
-      if (const Job* const job = open_.load()) {
+      if (Job* const job = open_.load(); job != nullptr && !job->helped.exchange(true)) {
         job->call(job->lane);
         joined = true;
       }
@@ -62,7 +65,7 @@ class SharedPass {
   }
 
   std::atomic<int> waiting_{0}, inside_{0};
-  std::atomic<const Job*> open_{nullptr};
+  std::atomic<Job*> open_{nullptr};
 };
 
 }  // namespace exphil::host

@@ -105,6 +105,26 @@ TEST_CASE("a thread that waits takes part in a pass, and only while it is open",
   CHECK(!pass.has_helper());
 }
 
+TEST_CASE("a thread that comes again while a pass is open takes part in it once", "[host][team]") {
+  SharedPass pass;
+  std::atomic<int> lanes{0};
+  std::atomic<bool> first{false}, again{true}, asked{false};
+  std::thread helper([&] {
+    first = pass.help(std::chrono::hours(1));
+    again = pass.help(std::chrono::nanoseconds(0));
+    asked = true;
+  });
+  const std::thread::id caller = std::this_thread::get_id();
+  REQUIRE(pass.run([&] {
+    lanes.fetch_add(1);
+    while (std::this_thread::get_id() == caller && !asked) std::this_thread::yield();
+  }));
+  helper.join();
+  CHECK(first);
+  CHECK_FALSE(again);
+  CHECK(lanes == 2);
+}
+
 TEST_CASE("a lane that comes late finds nothing to do", "[host][team]") {
   Walk walk;
   walk.team.begin();
