@@ -189,8 +189,7 @@ void Gatherer::run(Sleepers& sleepers, HasWork has_work, bool launches) {
   prctl(PR_SET_TIMERSLACK, 1000);  // nanoseconds; the 50 us of other threads are a third of a pause
   // Whoever has thousands of frames to copy has a machine full of processes that play, and other threads
   // would only take cores from them: 1,024 frames take 140 us alone, and 120 where others help.
-  std::optional<AloneScope> alone;
-  if (launches && on_device_) alone.emplace();
+  if (launches && on_device_) compute_alone();
   std::unique_lock<std::mutex> lock(mutex_);
   for (;;) {
     if (!(this->*has_work)()) {

@@ -9,7 +9,6 @@
 #include <memory>
 #include <mutex>
 #include <thread>
-#include <utility>
 
 #include "core/work/background.hpp"
 #include "core/work/own_thread.hpp"
@@ -122,9 +121,10 @@ void parallel_for(std::int64_t count, std::int64_t grain,
   const std::int64_t most = std::min(count / grain, wanted);
   const std::int64_t per_piece = ((count + most - 1) / most + grain - 1) / grain * grain;
   const std::int64_t pieces = (count + per_piece - 1) / per_piece;
-  const std::function<void(std::int64_t)> piece = [&](std::int64_t index) {
+  const auto call = [&](std::int64_t index) {
     body(index * per_piece, std::min(count, (index + 1) * per_piece));
   };
+  const std::function<void(std::int64_t)> piece = std::cref(call);  // which allocates nothing
   if (background) return run_pieces(pieces, piece);
   Pieces shared(pieces, piece);
   try {
@@ -144,10 +144,8 @@ StepScope::~StepScope() {
   if (counts_) in_step = false;
 }
 
-AloneScope::AloneScope() : before_(std::exchange(alone, true)) {}
-
-AloneScope::~AloneScope() {
-  alone = before_;
+void compute_alone() noexcept {
+  alone = true;
 }
 
 }  // namespace exphil::core

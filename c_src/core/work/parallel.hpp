@@ -36,16 +36,7 @@ class StepScope {
   const bool counts_;
 };
 
-// While it exists, parallel_for in this thread uses no other thread.
-class AloneScope {
- public:
-  AloneScope();
-  ~AloneScope();
-  AloneScope(const AloneScope&) = delete;
-  AloneScope& operator=(const AloneScope&) = delete;
-
- private:
-  const bool before_;
-};
+// From now on parallel_for in this thread, which is one of the library's own, uses no other.
+void compute_alone() noexcept;
 
 }  // namespace exphil::core

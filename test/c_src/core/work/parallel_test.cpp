@@ -5,6 +5,7 @@
 #include <thread>
 #include <vector>
 
+#include "support/allocations.hpp"
 #include "support/catch.hpp"
 
 namespace exphil::core {
@@ -53,15 +54,31 @@ TEST_CASE("small work and one thread stay in the caller", "[parallel]") {
   };
   set_threads(4);
   CHECK(runs_here(100, 100));
-  {
-    const AloneScope alone;
-    CHECK(runs_here(100000, 1));
-  }
+  bool alone = false;
+  std::thread([&] {
+    compute_alone();
+    alone = runs_here(100000, 1);
+  }).join();
+  CHECK(alone);
   set_threads(1);
   CHECK(threads() == 1);
   CHECK(runs_here(100000, 1));
   set_threads(0);
   CHECK(threads() >= 1);
+}
+
+TEST_CASE("a call that is spread allocates nothing of its own", "[parallel]") {
+  const RestoreThreads restore;
+  set_threads(2);
+  std::atomic<std::int64_t> sum{0};
+  const std::function<void(std::int64_t, std::int64_t)> body = [&](std::int64_t begin, std::int64_t end) {
+    sum += end - begin;
+  };
+  parallel_for(1000, 1, body);
+  const test::Allocations allocations;
+  parallel_for(1000, 1, body);
+  CHECK(allocations.count() == 0);
+  CHECK(sum == 2000);
 }
 
 TEST_CASE("an exception of a body reaches the caller, and the threads still work", "[parallel]") {
