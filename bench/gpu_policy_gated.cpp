@@ -128,7 +128,7 @@ void time_kernels(cuda::Context& context, const core::PolicyWeights& weights) {
   const cuda::RowKernels kernels(context, dims, cuda::policy_tuning(), weights);
   Timer timer(context);
   std::printf("  events around nothing: %.1f us\n", timer.nothing_us());
-  const auto time_job = [&](const std::string& what, const cuda::RowBuffers& buffers, cuda::RowJob job) {
+  const auto time_job = [&](const std::string& what, cuda::RowBuffers& buffers, cuda::RowJob job) {
     job.out = buffers.out.as<float>();
     const double us = timer.median_us(
         101, [&](int, CUstream stream) { kernels.enqueue(stream, buffers, job); }, buffers.out.address(),

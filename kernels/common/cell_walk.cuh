@@ -16,6 +16,7 @@
 //   Unit; Unit unit(unit)             what a thread keeps of a unit for
 //   float completed(Unit, gate, sum)  U h of a gate from the sum over the stored weights: scale, bias
 //   Inputs; Inputs inputs(row, unit)  of a frame, loaded ahead: has x, the gates' sums of the input
+//   void await(row, unit, Inputs*)    where they may not be there yet
 //   void put(row, unit, Inputs, states)       after a frame
 //   float initial(sequence, at)       at: of an agent's state {states, units}, before the first frame
 //   void finish(sequence, unit, states)       after the last frame
@@ -233,6 +234,7 @@ class CellWalk {
       sum_segments(count);
       __syncthreads();
       if (busy) {
+        if (at.mine) it_.await(row, at.unit, &inputs);
         advance(at, unit, inputs, states);
         if (left > 1) send(at, states[0].v);
         if (at.mine && at.sharer == 0) it_.put(row, at.unit, inputs, states);

@@ -171,6 +171,22 @@ static_assert(sizeof(CellArguments) <= 128, "arguments of policy/cell.cu");
 struct CellWalkArguments : CellArguments {
   ProductMatrix recurrent;  // the product of the states
   int together;             // sequences of a cluster at a time
+  // In a pipeline of layers (PIPELINED), in words of policy/tagged.cuh: x {rows, columns of its product},
+  // made meanwhile, with the number of the layer; null: args.x. And the outputs {rows, units}, with the
+  // number of the next layer; null: args.out.
+  unsigned number;
+  const unsigned long long* tagged_x;
+  unsigned long long* tagged_out;
+};
+
+// policy/product_follow.cu: the product of outputs of a walk, {rows, units}, while they are made.
+struct FollowArguments : ProductMatrix {
+  const unsigned long long* in;
+  unsigned long long* out;  // {rows, columns}
+  unsigned number;          // of both
+  int seq, sequences;
+  int together;  // sequences of a cluster of the walk
+  float epsilon;
 };
 
 // policy/window.cu, policy/window_team.cu: the last outputs of windows from a zero state.

@@ -1,10 +1,12 @@
 // All frames of sequences of a cell that recalls its state, GRU or LSTM, in one launch: common/cell_walk.cuh
 // for a policy. Launched by c_src/cuda/policy/cell_walk.cpp, after the products of the inputs. Compiled with
 // the network and -D: CELL, its index; TEAM, blocks of a cluster; CLUSTER=1; SEQUENCES, walk::Shape::most;
-// COUNTS, whether blocks count the bytes that arrive.
+// COUNTS, whether blocks count the bytes that arrive; PIPELINED, whether it may be one of several that run
+// side by side, a launch for each layer (policy/product_follow.cu is between them).
 #include "kernels/policy/cell.cuh"
 #include "kernels/policy/cell_walk_layout.cuh"
 #include "kernels/policy/product.cuh"
+#include "kernels/policy/tagged.cuh"
 // After the network, which leaves clusters out below compute capability 9.0.
 #include "kernels/common/cell_walk.cuh"
 
@@ -18,7 +20,7 @@ static_assert(kRecurrent != kNoPhase, "one product of the state makes all of h")
 class PolicyCell {
  public:
   static constexpr walk::Shape kShape{kIt.cell, kUnits, TEAM, SEQUENCES};
-  static constexpr bool kCounts = COUNTS != 0;
+  static constexpr bool kCounts = COUNTS != 0, kPipelined = PIPELINED != 0;
   using Group = policy::Group;
   struct Unit {
     float scale[kGates], bias[kGates];
@@ -26,6 +28,7 @@ class PolicyCell {
   struct Inputs {
     Real x[kGates];
     float old;  // of its output
+    Tagged words[kPipelined ? kGates : 1];
   };
 
   __device__ __forceinline__ explicit PolicyCell(const CellWalkArguments& args) : args_(args) {}
@@ -54,13 +57,30 @@ class PolicyCell {
 
   __device__ __forceinline__ Inputs inputs(long long row, int unit) const {
     Inputs made{};
-    load_x(args_, row, unit, made.x);
+    if (follows()) {
+      for_each_gate([&](auto gate) {
+        constexpr int kGate = decltype(gate)::value;
+        made.words[kGate] = load_system(place_of_x<kGate>(row, unit));
+      });
+    } else {
+      load_x(args_, row, unit, made.x);
+    }
     if (kIt.adds) made.old = *out_place(args_, row, unit);
     return made;
   }
 
+  __device__ __forceinline__ void await(long long row, int unit, Inputs* inputs) const {
+    if (!follows()) return;
+    for_each_gate([&](auto gate) {
+      constexpr int kGate = decltype(gate)::value;
+      const Tagged* const from = place_of_x<kGate>(row, unit);
+      inputs->x[kGate] = {await_tagged(from, args_.number, inputs->words[kGate])};
+    });
+  }
+
   __device__ __forceinline__ void put(long long row, int unit, const Inputs& inputs,
                                       const Real (&states)[kStates]) const {
+    if (leads()) return store_tagged(args_.tagged_out + row * kUnits + unit, args_.number + 1, states[0].v);
     *out_place(args_, row, unit) = output(inputs.old, states[0].v);
   }
 
@@ -75,8 +95,26 @@ class PolicyCell {
     for (int s = 0; s < kStates; ++s) state.to[kIt.state_at + s * kUnits + unit] = states[s].v;
   }
 
+  // Whether its x are made by another launch meanwhile, and whether another one reads its outputs.
+  __device__ __forceinline__ bool follows() const {
+    return kPipelined && args_.tagged_x != nullptr;
+  }
+  __device__ __forceinline__ bool leads() const {
+    return kPipelined && args_.tagged_out != nullptr;
+  }
+
  private:
   using It = PhaseProduct<kRecurrent>;
+
+  template <class Call>
+  static __device__ __forceinline__ void for_each_gate(Call call) {
+    if constexpr (kPipelined) for_each_number<0, kGates>(call);
+  }
+  template <int kGate>
+  __device__ __forceinline__ const Tagged* place_of_x(long long row, int unit) const {
+    constexpr RowPlace kX = row_place(kNetwork, kIt.x[kGate]);
+    return args_.tagged_x + row * kX.stride + kX.at + unit;
+  }
 
   const CellWalkArguments& args_;
 };
@@ -103,8 +141,10 @@ extern "C" __global__ void TEAM_SHAPE __launch_bounds__(exphil::policy::PolicyCe
 #if EXPHIL_CLUSTERS
   const policy::PolicyCell it(args);
   walk::CellWalk<policy::PolicyCell> frames(it, policy::dynamic_shared());
-  policy::await_launch_before();
-  policy::put_zeros(args);
+  if (it.leads()) policy::begin_launch_after();
+  if (!it.follows()) policy::await_launch_before();
   frames.run(args.sequences, args.seq, args.together);
+  if (it.follows()) policy::await_launch_before();  // who waits for its end waits for the launches before it
+  if (!it.leads()) policy::put_zeros(args);
 #endif
 }

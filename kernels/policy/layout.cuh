@@ -53,6 +53,7 @@ constexpr int few_threads(int k) {
   const int segments = k / kSegment, turns = divide_up(segments, 12);
   return 32 * most(8, divide_up(segments, turns));
 }
+constexpr int kFollowedRows = 4;  // of a tile of policy_product_follow
 constexpr int kSomeRows = 16, kSomeColumns = 32, kSomeThreads = 128;
 constexpr int kManyRows = 128, kManyColumns = 64, kManyThreads = 128;
 

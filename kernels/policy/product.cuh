@@ -66,32 +66,36 @@ struct alignas(16) FewTile {
   float norms[norm_values(kNetwork)][kTile];  // scales; means where a product centres
 };
 
+// Rows of X from `first` on, zeros beyond the last one; by kThreads threads.
+template <int kThreads, int kK, int kTile>
+__device__ __forceinline__ void load_rows(const ProductArguments& args, long long first,
+                                          float (&to)[kTile][kK]) {
+  for (int i = static_cast<int>(threadIdx.x); i < kTile * kK / 4; i += kThreads) {
+    const int row = i / (kK / 4), k = i % (kK / 4) * 4;
+    float4 value = make_float4(0, 0, 0, 0);
+    if (first + row < args.rows)
+      value = *reinterpret_cast<const float4*>(args.x + (first + row) * args.x_stride + k);
+    *reinterpret_cast<float4*>(&to[row][k]) = value;
+  }
+}
+
 // A block computes kTile rows and 32 columns; its warps share the segments, each lane has a column. Calls
-// sink(row, column, value) once for each result.
-// kWaits: for the launch before, of which X may be the result.
-template <int kK, int kOutputs, class Epilogue, int kTile, int kThreads, bool kWaits, class Sink>
+// load(tile.xs) once, by all threads, and sink(row, column, value) once for each result.
+template <int kK, int kOutputs, class Epilogue, int kTile, int kThreads, class Load, class Sink>
 __device__ __forceinline__ void product_few_tile(const ProductArguments& args, FewTile<kK, kTile>& tile,
-                                                 int column_tile, long long row_tile, Sink sink) {
+                                                 int column_tile, long long row_tile, Load load, Sink sink) {
   constexpr int kColumns = product_columns(kOutputs), kSegs = kK / kSegment, kWarps = kThreads / 32;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int column = column_tile * kFewColumns + lane;
   const long long first = row_tile * kTile;
 
-  if constexpr (kWaits) begin_launch_after();
   const auto* weights = static_cast<const Group*>(args.weights);
   Group held[kSegment / 4];  // the first segment's weights, loaded before X
 #pragma unroll
   for (int j = 0; j < kSegment / 4; ++j) {
     if (warp < kSegs) held[j] = __ldg(weights + (warp * (kSegment / 4) + j) * kColumns + column);
   }
-  if constexpr (kWaits) await_launch_before();
-  for (int i = static_cast<int>(threadIdx.x); i < kTile * kK / 4; i += kThreads) {
-    const int row = i / (kK / 4), k = i % (kK / 4) * 4;
-    float4 value = make_float4(0, 0, 0, 0);
-    if (first + row < args.rows)
-      value = *reinterpret_cast<const float4*>(args.x + (first + row) * args.x_stride + k);
-    *reinterpret_cast<float4*>(&tile.xs[row][k]) = value;
-  }
+  load(tile.xs);
   __syncthreads();
 
   for (int s = warp; s < kSegs; s += kWarps) {
@@ -134,9 +138,15 @@ __device__ __forceinline__ void product_few_tile(const ProductArguments& args, F
 template <int kK, int kOutputs, class Epilogue>
 __device__ __forceinline__ void product_few(const ProductArguments& args) {
   if constexpr (few_rows(kK) > 0) {
-    __shared__ FewTile<kK, few_rows(kK)> tile;
-    product_few_tile<kK, kOutputs, Epilogue, few_rows(kK), few_threads(kK), true>(
+    constexpr int kTile = few_rows(kK), kThreads = few_threads(kK);
+    __shared__ FewTile<kK, kTile> tile;
+    begin_launch_after();
+    product_few_tile<kK, kOutputs, Epilogue, kTile, kThreads>(
         args, tile, static_cast<int>(blockIdx.x), blockIdx.y,
+        [&](auto& xs) {
+          await_launch_before();  // of which X may be the result
+          load_rows<kThreads>(args, static_cast<long long>(blockIdx.y) * kTile, xs);
+        },
         [&](long long row, int column, float value) { args.out[row * args.out_stride + column] = value; });
   }
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/policy/step.cuh"
+#include "kernels/policy/tagged.cuh"
 
 namespace exphil {
 namespace policy {
@@ -51,11 +52,7 @@ __device__ __forceinline__ void Step::store(int agent, int output, float value) 
   if (args_.out != nullptr) {
     args_.out[index] = value;
   } else {
-    // One 8-byte store: the host sees a value only together with the number of its step, so no fence or
-    // flag is needed.
-    const unsigned long long word =
-        (static_cast<unsigned long long>(args_.sequence) << 32) | __float_as_uint(value);
-    store_system(args_.tagged + index, word);
+    store_tagged(args_.tagged + index, args_.sequence, value);
   }
 }
 

@@ -156,8 +156,10 @@ class Window : Windows<kWindowThreads> {
     const int count = columns * static_cast<int>((p.rows + kTile - 1) / kTile);
     for (int i = (static_cast<int>(blockIdx.x) + blocks - begin % blocks) % blocks; i < count; i += blocks) {
       __syncthreads();  // the memory of the tile before
-      product_few_tile<kK, kOutputs, WindowEpilogue<kProduct>, kTile, kWindowThreads, false>(
-          p, tile, first + i % columns, i / columns, sink);
+      product_few_tile<kK, kOutputs, WindowEpilogue<kProduct>, kTile, kWindowThreads>(
+          p, tile, first + i % columns, i / columns,
+          [&](auto& xs) { load_rows<kWindowThreads>(p, static_cast<long long>(i / columns) * kTile, xs); },
+          sink);
     }
     return count;
   }

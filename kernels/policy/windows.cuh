@@ -4,6 +4,7 @@
 
 #include "kernels/policy/arguments.cuh"
 #include "kernels/policy/barrier.cuh"
+#include "kernels/policy/tagged.cuh"
 #include "kernels/policy/window_values.cuh"
 
 namespace exphil {
@@ -93,9 +94,7 @@ class Windows {
 
   // A value of the last outputs, with the number of the launch.
   __device__ __forceinline__ void store(long long row, int column, float value) const {
-    const unsigned long long word =
-        static_cast<unsigned long long>(args_.sequence) << 32 | __float_as_uint(value);
-    store_system(args_.tagged + row * kOutSize + column, word);
+    store_tagged(args_.tagged + row * kOutSize + column, args_.sequence, value);
   }
 
   // The scans of a layer, over each window. Of the last layer only the last frame has an output. shared:

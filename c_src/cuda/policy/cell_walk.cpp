@@ -8,11 +8,13 @@
 
 namespace exphil::cuda {
 
-KernelSpec cell_walk_kernel(const PolicyDims& dims, int cell, const walk::Shape& shape, bool counts) {
+KernelSpec cell_walk_kernel(const PolicyDims& dims, int cell, const walk::Shape& shape, bool counts,
+                            bool pipelined) {
   std::vector<std::string> defines = dims.defines();
   counts = counts && shape.team > 1;  // st.async is defined in clusters of several blocks alone
   defines.insert(defines.end(), {define("CELL", cell), define("TEAM", shape.team), define("CLUSTER", 1),
-                                 define("SEQUENCES", shape.most), define("COUNTS", counts ? 1 : 0)});
+                                 define("SEQUENCES", shape.most), define("COUNTS", counts ? 1 : 0),
+                                 define("PIPELINED", pipelined ? 1 : 0)});
   return {"policy/cell_walk.cu", "policy_cell_walk", defines};
 }
 
@@ -37,14 +39,14 @@ std::vector<walk::Shape> cell_walk_candidates(const DeviceProperties& device, co
 }
 
 std::optional<CellWalk> CellWalk::find(Context& context, const PolicyDims& dims, const PolicyTuning& tuning,
-                                       int cell) {
+                                       int cell, bool pipelined) {
   for (const walk::Shape& shape : cell_walk_candidates(context.properties(), dims, tuning, cell)) {
     CellWalk made;
     made.shape_ = shape;
     made.product_ = policy::recurrent_product(dims.network(), dims.network().cells[cell]);
     made.shared_bytes_ = static_cast<unsigned>(shape.shared_bytes(dims.network().weight_bytes()));
-    made.function_ = context.kernels().get(cell_walk_kernel(dims, cell, shape, tuning.walk_counts != 0),
-                                           made.shared_bytes_);
+    made.function_ = context.kernels().get(
+        cell_walk_kernel(dims, cell, shape, tuning.walk_counts != 0, pipelined), made.shared_bytes_);
     if (!allow_cluster(made.function_, shape.team)) continue;
     made.clusters_ = cluster_capacity(made.function_, shape.team, shape.threads(), made.shared_bytes_);
     if (made.clusters_ > 0) return made;
@@ -52,12 +54,16 @@ std::optional<CellWalk> CellWalk::find(Context& context, const PolicyDims& dims,
   return std::nullopt;
 }
 
-// As few sequences in a cluster as fill the device: the time of a frame grows with them.
-void CellWalk::enqueue(Context& context, CUstream stream, policy::CellWalkArguments arguments) const {
-  const auto per_cluster = [&](int clusters) { return (arguments.sequences + clusters - 1) / clusters; };
-  arguments.together = std::min(per_cluster(clusters_), shape_.sequences());
-  const int clusters = std::min(clusters_, per_cluster(arguments.together));
-  launch_overlapped(context, function_, {static_cast<unsigned>(clusters * shape_.team)},
+CellWalk::Split CellWalk::split(int sequences, int share) const {
+  const int most = std::max(1, clusters_ / share);
+  const int together = std::min(policy::divide_up(sequences, most), shape_.sequences());
+  return {std::min(most, policy::divide_up(sequences, together)), together};
+}
+
+void CellWalk::enqueue(Context& context, CUstream stream, policy::CellWalkArguments arguments,
+                       const Split& split) const {
+  arguments.together = split.together;
+  launch_overlapped(context, function_, {static_cast<unsigned>(split.clusters * shape_.team)},
                     {static_cast<unsigned>(shape_.threads())}, shared_bytes_, stream, arguments);
 }
 

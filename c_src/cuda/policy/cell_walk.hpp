@@ -17,7 +17,8 @@
 namespace exphil::cuda {
 
 // The kernel of cell `cell` of the network for clusters of that shape.
-KernelSpec cell_walk_kernel(const PolicyDims& dims, int cell, const walk::Shape& shape, bool counts);
+KernelSpec cell_walk_kernel(const PolicyDims& dims, int cell, const walk::Shape& shape, bool counts,
+                            bool pipelined = false);
 // The shapes worth trying on a device, the fastest first; none for a cell that does not recall its state.
 std::vector<walk::Shape> cell_walk_candidates(const DeviceProperties& device, const PolicyDims& dims,
                                               const PolicyTuning& tuning, int cell);
@@ -26,12 +27,19 @@ class CellWalk {
  public:
   // Nothing where no shape fits the device: the cell is then advanced frame by frame.
   static std::optional<CellWalk> find(Context& context, const PolicyDims& dims, const PolicyTuning& tuning,
-                                      int cell);
+                                      int cell, bool pipelined = false);
 
   // The index of the product that the launch computes as well.
   int product() const { return product_; }
+  // As few sequences in each of so many clusters as possible: the time of a frame grows with them. Fewer
+  // clusters than fit the device: 1 / share of them.
+  struct Split {
+    int clusters, together;  // sequences of a cluster at a time
+  };
+  Split split(int sequences, int share = 1) const;
   // arguments: without `together`.
-  void enqueue(Context& context, CUstream stream, policy::CellWalkArguments arguments) const;
+  void enqueue(Context& context, CUstream stream, policy::CellWalkArguments arguments,
+               const Split& split) const;
 
  private:
   CUfunction function_ = nullptr;

@@ -173,6 +173,10 @@ std::vector<KernelSpec> row_modules(const DeviceProperties& device, const Policy
     const std::vector<walk::Shape> shapes = cell_walk_candidates(device, dims, tuning, cell);
     if (shapes.empty()) continue;
     modules.push_back(cell_walk_kernel(dims, cell, shapes.front(), tuning.walk_counts != 0));
+    const int product = pipelined_product(dims, tuning);
+    if (product == policy::kNoPhase) continue;
+    modules.push_back(cell_walk_kernel(dims, cell, shapes.front(), tuning.walk_counts != 0, true));
+    modules.push_back(product_follow_kernel(dims, product));
   }
   return modules;
 }
@@ -218,6 +222,7 @@ RowKernels::RowKernels(Context& context, const PolicyDims& dims, const PolicyTun
   for (int cell = 0; cell < policy::kMostPhases; ++cell) {
     walks_[static_cast<std::size_t>(cell)] = CellWalk::find(context, dims, tuning, cell);
   }
+  pipeline_ = LayerPipeline::find(context, dims, tuning);
 }
 
 RowKernels::BlockKernels RowKernels::kernels_of(const policy::Block& block) const {

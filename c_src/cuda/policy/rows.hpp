@@ -17,6 +17,7 @@
 #include "cuda/device/context.hpp"
 #include "cuda/policy/cell_walk.hpp"
 #include "cuda/policy/dims.hpp"
+#include "cuda/policy/layer_pipeline.hpp"
 #include "cuda/policy/pack.hpp"
 #include "cuda/policy/tuning.hpp"
 #include "kernels/policy/arguments.cuh"
@@ -33,6 +34,7 @@ struct RowBuffers {
   DeviceBuffer in, out;
   std::vector<DeviceBuffer> arrays;  // by the vector that owns it (policy::RowPlace)
   DeviceBuffer last_hidden, scale;   // hidden of last frames; the factors of a norm
+  LayerWords words;                  // of layers side by side; grows with the jobs that need it
 };
 
 struct RowJob {
@@ -66,7 +68,7 @@ class RowKernels {
   }
   // Enqueues every kernel of a job in order on `stream`. buffers.in holds obs {capacity, size of the frame},
   // then the table.
-  void enqueue(CUstream stream, const RowBuffers& buffers, const RowJob& job) const;
+  void enqueue(CUstream stream, RowBuffers& buffers, const RowJob& job) const;
 
  private:
   class Walk;  // rows_walk.cpp
@@ -86,6 +88,7 @@ class RowKernels {
   DeviceBuffer weights_;
   BlockKernels input_, layer_, output_;
   std::array<std::optional<CellWalk>, policy::kMostPhases> walks_;  // by cell
+  std::optional<LayerPipeline> pipeline_;
 };
 
 }  // namespace exphil::cuda

@@ -51,6 +51,9 @@ void RowKernels::Walk::block(const policy::Block& block, const Weights& weights,
 void RowKernels::Walk::product(const policy::Product& product, const RowLayout::Phase& weights,
                                const Kernels& kernels, std::int64_t rows) {
   if (product.is_short) return;  // in the launch of the next phase
+  if (pipeline_ != nullptr && layer_ > 0 && &product == &n_.products[pipeline_->product()]) {
+    return follow(product, weights);
+  }
   policy::ProductArguments p{};
   static_cast<policy::ProductMatrix&>(p) = k_.matrix(weights);
   p.rows = rows;
@@ -172,17 +175,35 @@ void RowKernels::Walk::cell(int index, const Phases& phases, const Kernels& kern
 }
 
 bool RowKernels::Walk::walked(int cell, const Phases& phases, const policy::CellArguments& arguments) const {
-  const std::optional<CellWalk>& walk = k_.walks_[static_cast<std::size_t>(cell)];
-  if (!walk || job_.batch) return false;
+  const std::optional<CellWalk>& alone = k_.walks_[static_cast<std::size_t>(cell)];
+  if (job_.batch || (pipeline_ == nullptr && !alone)) return false;
+  const CellWalk& walk = pipeline_ != nullptr ? pipeline_->walk() : *alone;
   policy::CellWalkArguments a{};
   static_cast<policy::CellArguments&>(a) = arguments;
   for (int i = 0; i < phases.block.count; ++i) {
     const Phase phase = phases.block.phases[i];
-    if (phase.kind != Kind::product || phase.index != walk->product()) continue;
+    if (phase.kind != Kind::product || phase.index != walk.product()) continue;
     a.recurrent = k_.matrix(phases.weights[static_cast<std::size_t>(i)]);
   }
-  walk->enqueue(k_.context_, stream_, a);
+  if (pipeline_ == nullptr) {
+    walk.enqueue(k_.context_, stream_, a, walk.split(a.sequences));
+    return true;
+  }
+  a.number = number_ + static_cast<unsigned>(layer_);
+  if (layer_ > 0) a.tagged_x = b_.words.product(layer_, pipeline_->units());
+  if (layer_ + 1 < n_.layers) a.tagged_out = b_.words.outputs(layer_ + 1);
+  walk.enqueue(k_.context_, stream_, a, pipeline_->split(a.sequences));
   return true;
+}
+
+void RowKernels::Walk::follow(const policy::Product& product, const RowLayout::Phase& weights) const {
+  policy::FollowArguments a{};
+  static_cast<policy::ProductMatrix&>(a) = k_.matrix(weights);
+  a.in = b_.words.outputs(layer_), a.out = b_.words.product(layer_, pipeline_->units());
+  a.number = number_ + static_cast<unsigned>(layer_);
+  a.seq = job_.seq, a.sequences = job_.sequences;
+  std::memcpy(&a.epsilon, &product.epsilon, sizeof(a.epsilon));
+  pipeline_->enqueue_product(k_.context_, stream_, a);
 }
 
 void RowKernels::Walk::recurrent_products(int before, const Phases& phases, std::int64_t sequences) {
@@ -194,7 +215,7 @@ void RowKernels::Walk::recurrent_products(int before, const Phases& phases, std:
   }
 }
 
-void RowKernels::enqueue(CUstream stream, const RowBuffers& buffers, const RowJob& job) const {
+void RowKernels::enqueue(CUstream stream, RowBuffers& buffers, const RowJob& job) const {
   Walk(*this, stream, buffers, job).run();
 }
 

@@ -18,8 +18,12 @@ constexpr unsigned kMostGridY = 65535;
 
 class RowKernels::Walk {
  public:
-  Walk(const RowKernels& kernels, CUstream stream, const RowBuffers& buffers, const RowJob& job)
-      : k_(kernels), n_(kernels.dims_.network()), stream_(stream), b_(buffers), job_(job) {}
+  Walk(const RowKernels& kernels, CUstream stream, RowBuffers& buffers, const RowJob& job)
+      : k_(kernels), n_(kernels.dims_.network()), stream_(stream), b_(buffers), job_(job) {
+    if (!k_.pipeline_ || job.batch || job.seq < 2 || !k_.pipeline_->takes(job.sequences)) return;
+    pipeline_ = &*k_.pipeline_;
+    number_ = buffers.words.reserve(k_.context_, stream, buffers.capacity, pipeline_->values(), n_.layers);
+  }
 
   void run() {
     block(n_.input, k_.layout_.input, k_.input_, n_.input.count);
@@ -117,6 +121,8 @@ class RowKernels::Walk {
   void cell(int index, const Phases& phases, const Kernels& kernels);
   // All frames in one launch, with the product of the states. False where there is none for them.
   bool walked(int cell, const Phases& phases, const policy::CellArguments& arguments) const;
+  // The product of what the layer before writes, in a pipeline of layers.
+  void follow(const policy::Product& product, const RowLayout::Phase& weights) const;
   // What the states before a frame give the cell, a row for each sequence.
   void recurrent_products(int before, const Phases& phases, std::int64_t sequences);
 
@@ -136,6 +142,8 @@ class RowKernels::Walk {
   const CUstream stream_;
   const RowBuffers& b_;
   const RowJob& job_;
+  const LayerPipeline* pipeline_ = nullptr;  // where the layers run side by side
+  unsigned number_ = 0;                      // of the first layer
   int layer_ = 0;
   bool first_ = true;                                   // nothing of this job was launched yet
   bool last_ = false;                                   // only the last row of each sequence is computed

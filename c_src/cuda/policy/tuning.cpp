@@ -34,6 +34,7 @@ std::map<std::string, Member> members() {
           {"window_rounds", &PolicyTuning::window_rounds},
           {"walk_team", &PolicyTuning::walk_team},
           {"walk_counts", &PolicyTuning::walk_counts},
+          {"pipeline", &PolicyTuning::pipeline},
           {"armed_microseconds", &PolicyTuning::armed_microseconds},
           {"spin_microseconds", &PolicyTuning::spin_microseconds}};
 }
@@ -65,6 +66,7 @@ PolicyTuning policy_tuning() {
   if (tuning.window_blocks < 0) refuse("window_blocks below 0");
   if (tuning.armed_microseconds < 0) refuse("armed_microseconds below 0");
   if (tuning.walk_team > 16) refuse("walk_team above 16");
+  if (tuning.pipeline < 0 || tuning.pipeline > 64) refuse("pipeline out of range");
   if (tuning.slice_rows < 64) refuse("slice_rows below 64");
   return tuning;
 }

@@ -189,6 +189,7 @@ const std::map<std::string, Runner>& runners() {
       {"policy_rotation", run_entry<policy::RotationArguments>},
       {"policy_delay", run_entry<policy::DelayArguments>},
       {"policy_cell_walk", run_entry<policy::CellWalkArguments>},
+      {"policy_product_follow", run_entry<policy::FollowArguments>},
       {"policy_step", run_with_obs<policy::StepArguments>},
       {"policy_step_armed", run_entry<policy::StepArguments, policy::ArmedArguments>},
       {"policy_window", run_with_obs<policy::WindowArguments>},

@@ -118,8 +118,9 @@ Answers stepped(core::Policy& policy, const Frames& frames) {
 // frames, more than the clusters take at once, and units that the blocks share evenly or not.
 TEST_CASE("walks of gated policies on an emulated GPU", "[.emulated_gated_walk]") {
   emulate_launches();
-  for (const GatedSpec& spec :
-       {spec_of("gru", 9, 34), spec_of("lstm", 41, 34), spec_of("gru", 41, 70, true)}) {
+  GatedSpec deep = spec_of("gru", 9, 34);
+  deep.n_layer = 4;
+  for (const GatedSpec& spec : {deep, spec_of("lstm", 41, 34), spec_of("gru", 41, 70, true)}) {
     INFO(spec.architecture << " " << spec.units);
     const Weights weights = make_gated(spec);
     const auto policy = load_on_device(weights, 16);
@@ -132,6 +133,7 @@ TEST_CASE("walks of gated policies on an emulated GPU", "[.emulated_gated_walk]"
     }
   }
   CHECK(emulated_launches("policy_cell_walk") > 0);
+  CHECK(emulated_launches("policy_product_follow") > 0);
   CHECK(emulated_launches("policy_cell_frame") == emulated_launches("policy_cell_recall"));  // batches alone
 }
 
@@ -184,8 +186,8 @@ TEST_CASE("walks of every shape on the GPU", "[cuda][gpu][policy][gated][walk]")
         expected = answers_of(*policy, frames);
         CHECK(expected == stepped(*policy, frames));
       }
-      for (const char* tuning :
-           {"walk_team=16", "walk_team=16,walk_counts=0", "walk_team=8", "walk_team=2"}) {
+      for (const char* tuning : {"walk_team=16", "walk_team=16,pipeline=0", "walk_team=16,pipeline=5",
+                                 "walk_team=16,walk_counts=0,pipeline=2", "walk_team=8", "walk_team=2"}) {
         if (std::strstr(tuning, "=16") != nullptr && !large_clusters) continue;
         CAPTURE(tuning);
         const Environment walked("EXPHIL_NATIVE_POLICY", tuning);

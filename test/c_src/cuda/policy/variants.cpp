@@ -4,6 +4,7 @@
 #include "cuda/policy/cell_walk.hpp"
 #include "cuda/policy/dims.hpp"
 #include "cuda/policy/gradient_kernels.hpp"
+#include "cuda/policy/layer_pipeline.hpp"
 #include "cuda/policy/rows.hpp"
 #include "cuda/policy/team.hpp"
 #include "cuda/policy/training_kernels.hpp"
@@ -48,7 +49,12 @@ void append_walks(const PolicyDims& dims, std::vector<KernelSpec>* all) {
   device.compute_major = 9, device.max_shared_per_block = 227 * 1024;
   const std::vector<walk::Shape> shapes = cell_walk_candidates(device, dims, PolicyTuning(), 0);
   for (const walk::Shape& shape : shapes) all->push_back(cell_walk_kernel(dims, 0, shape, true));
-  if (!shapes.empty()) all->push_back(cell_walk_kernel(dims, 0, shapes.back(), false));
+  if (shapes.empty()) return;
+  all->push_back(cell_walk_kernel(dims, 0, shapes.back(), false));
+  const int product = pipelined_product(dims, PolicyTuning());
+  if (product == policy::kNoPhase) return;
+  for (const walk::Shape& shape : shapes) all->push_back(cell_walk_kernel(dims, 0, shape, true, true));
+  all->push_back(product_follow_kernel(dims, product));
 }
 
 // What ExPhil plays, and sizes that need padding.

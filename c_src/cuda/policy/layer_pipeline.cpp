@@ -1,0 +1,76 @@
+#include "cuda/policy/layer_pipeline.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "cuda/jit/launch.hpp"
+
+namespace exphil::cuda {
+
+int pipelined_product(const PolicyDims& dims, const PolicyTuning& tuning) {
+  const policy::Network& n = dims.network();
+  if (tuning.pipeline == 0 || n.layer.count == 0) return policy::kNoPhase;
+  const policy::Phase last = n.layer.phases[n.layer.count - 1];
+  if (last.kind != policy::Kind::cell) return policy::kNoPhase;
+  return policy::pipelined_product(n, n.cells[last.index]);
+}
+
+KernelSpec product_follow_kernel(const PolicyDims& dims, int product) {
+  const policy::Network& n = dims.network();
+  std::vector<std::string> defines = dims.defines();
+  defines.push_back(define("PRODUCT", product));
+  defines.push_back(define("UNITS", n.size(n.products[product].out[0].vector)));
+  return {"policy/product_follow.cu", "policy_product_follow", defines};
+}
+
+unsigned LayerWords::reserve(Context& context, CUstream stream, std::int64_t rows, std::int64_t values,
+                             int layers) {
+  const auto numbers = static_cast<unsigned>(layers);
+  const bool grows = rows > rows_ || values != values_;
+  if (grows) {
+    rows_ = 0;  // until the allocation has succeeded
+    memory_ = context.device_pool().allocate(
+        static_cast<std::size_t>(std::min(layers - 1, 2) * rows * values) * sizeof(Word));
+    rows_ = rows, values_ = values;
+  }
+  if (grows || next_ > std::numeric_limits<unsigned>::max() - numbers) {
+    next_ = 1;  // no layer has number 0
+    context.check(driver().cuMemsetD8Async(memory_.address(), 0, memory_.bytes(), stream), "cuMemsetD8Async");
+  }
+  const unsigned first = next_;
+  next_ += numbers;
+  return first;
+}
+
+std::optional<LayerPipeline> LayerPipeline::find(Context& context, const PolicyDims& dims,
+                                                 const PolicyTuning& tuning) {
+  const policy::Network& n = dims.network();
+  const int product = pipelined_product(dims, tuning);
+  if (product == policy::kNoPhase) return std::nullopt;
+  const int cell = n.layer.phases[n.layer.count - 1].index;
+  const std::optional<CellWalk> walk = CellWalk::find(context, dims, tuning, cell, true);
+  if (!walk) return std::nullopt;
+  LayerPipeline made(*walk);
+  made.product_ = product, made.layers_ = n.layers;
+  made.units_ = n.size(n.cells[cell].x[0]), made.columns_ = n.rows(n.products[product]);
+  made.threads_ = policy::few_threads(n.size(n.hidden)), made.sharing_ = tuning.pipeline;
+  made.function_ = context.kernels().get(product_follow_kernel(dims, product));
+  return made;
+}
+
+CellWalk::Split LayerPipeline::split(int sequences) const {
+  const CellWalk::Split split = walk_.split(sequences, std::min(layers_, 2));
+  const bool at_once = split.clusters * split.together >= sequences;
+  return at_once ? split : CellWalk::Split{0, 0};
+}
+
+void LayerPipeline::enqueue_product(Context& context, CUstream stream,
+                                    policy::FollowArguments arguments) const {
+  const CellWalk::Split split = this->split(arguments.sequences);
+  arguments.together = split.together;
+  const Dim3 grid{static_cast<unsigned>(policy::divide_up(columns_, policy::kFewColumns)),
+                  static_cast<unsigned>(split.clusters), static_cast<unsigned>(sharing_)};
+  launch_overlapped(context, function_, grid, {static_cast<unsigned>(threads_)}, 0, stream, arguments);
+}
+
+}  // namespace exphil::cuda
