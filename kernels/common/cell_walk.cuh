@@ -16,7 +16,8 @@
 //   Unit; Unit unit(unit)             what a thread keeps of a unit for
 //   float completed(Unit, gate, sum)  U h of a gate from the sum over the stored weights: scale, bias
 //   Inputs; Inputs inputs(row, unit)  of a frame, loaded ahead: has x, the gates' sums of the input
-//   void await(row, unit, Inputs*)    where they may not be there yet
+//   static constexpr bool kAwaits     they may not be there yet:
+//   void await(row, unit, Inputs*)    waits for them
 //   void put(row, unit, Inputs, states)       after a frame
 //   float initial(sequence, at)       at: of an agent's state {states, units}, before the first frame
 //   void finish(sequence, unit, states)       after the last frame
@@ -232,14 +233,18 @@ class CellWalk {
 #pragma unroll 1
     for (int left = seq; left > 0; --left, ++row) {
       sum_segments(count);
+      if constexpr (It::kAwaits) {
+        if (busy && at.mine) it_.await(row, at.unit, &inputs);
+      }
       __syncthreads();
       if (busy) {
-        if (at.mine) it_.await(row, at.unit, &inputs);
         advance(at, unit, inputs, states);
         if (left > 1) send(at, states[0].v);
         if (at.mine && at.sharer == 0) it_.put(row, at.unit, inputs, states);
         if (at.mine && left > 1) inputs = it_.inputs(row + 1, at.unit);
       }
+      // The thread that says how many bytes are expected does not come behind those that wait for them.
+      if constexpr (It::kAwaits) __syncwarp();
       if (left > 1) receive(count);
     }
     if (at.mine && at.sharer == 0) it_.finish(first + at.sequence, at.unit, states);

@@ -20,7 +20,7 @@ static_assert(kRecurrent != kNoPhase, "one product of the state makes all of h")
 class PolicyCell {
  public:
   static constexpr walk::Shape kShape{kIt.cell, kUnits, TEAM, SEQUENCES};
-  static constexpr bool kCounts = COUNTS != 0, kPipelined = PIPELINED != 0;
+  static constexpr bool kCounts = COUNTS != 0, kAwaits = PIPELINED != 0;
   using Group = policy::Group;
   struct Unit {
     float scale[kGates], bias[kGates];
@@ -28,7 +28,7 @@ class PolicyCell {
   struct Inputs {
     Real x[kGates];
     float old;  // of its output
-    Tagged words[kPipelined ? kGates : 1];
+    Tagged words[kAwaits ? kGates : 1];
   };
 
   __device__ __forceinline__ explicit PolicyCell(const CellWalkArguments& args) : args_(args) {}
@@ -71,10 +71,13 @@ class PolicyCell {
 
   __device__ __forceinline__ void await(long long row, int unit, Inputs* inputs) const {
     if (!follows()) return;
+    bool there = true;
+    for_each_gate(
+        [&](auto gate) { there = there && has_number(inputs->words[decltype(gate)::value], args_.number); });
     for_each_gate([&](auto gate) {
       constexpr int kGate = decltype(gate)::value;
-      const Tagged* const from = place_of_x<kGate>(row, unit);
-      inputs->x[kGate] = {await_tagged(from, args_.number, inputs->words[kGate])};
+      if (!there) await_number(place_of_x<kGate>(row, unit), args_.number, &inputs->words[kGate]);
+      inputs->x[kGate] = {value_of(inputs->words[kGate])};
     });
   }
 
@@ -97,10 +100,10 @@ class PolicyCell {
 
   // Whether its x are made by another launch meanwhile, and whether another one reads its outputs.
   __device__ __forceinline__ bool follows() const {
-    return kPipelined && args_.tagged_x != nullptr;
+    return kAwaits && args_.tagged_x != nullptr;
   }
   __device__ __forceinline__ bool leads() const {
-    return kPipelined && args_.tagged_out != nullptr;
+    return kAwaits && args_.tagged_out != nullptr;
   }
 
  private:
@@ -108,7 +111,7 @@ class PolicyCell {
 
   template <class Call>
   static __device__ __forceinline__ void for_each_gate(Call call) {
-    if constexpr (kPipelined) for_each_number<0, kGates>(call);
+    if constexpr (kAwaits) for_each_number<0, kGates>(call);
   }
   template <int kGate>
   __device__ __forceinline__ const Tagged* place_of_x(long long row, int unit) const {

@@ -57,7 +57,10 @@ __device__ __forceinline__ void await_rows(const FollowArguments& args, const Fo
     for (int j = 0; j < kEach; ++j) {
       const int k = thread + j * kThreads;
       float value = 0.0f;
-      if (from[r] != nullptr && k < UNITS) value = await_tagged(from[r] + k, args.number, words[r][j]);
+      if (from[r] != nullptr && k < UNITS) {
+        await_number(from[r] + k, args.number, &words[r][j]);
+        value = value_of(words[r][j]);
+      }
       if (k < It::kK) to[r][k] = value;
     }
   }

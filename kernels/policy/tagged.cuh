@@ -18,10 +18,12 @@ __device__ __forceinline__ void store_tagged(Tagged* to, unsigned number, float 
 __device__ __forceinline__ bool has_number(Tagged word, unsigned number) {
   return static_cast<unsigned>(word >> 32) == number;
 }
-// The value of a word that was read before: read again until it has the number.
-__device__ __forceinline__ float await_tagged(const Tagged* from, unsigned number, Tagged word) {
-  while (!has_number(word, number)) word = load_system(from);
+__device__ __forceinline__ float value_of(Tagged word) {
   return __uint_as_float(static_cast<unsigned>(word));
+}
+// Reads a word that was read before again, until it has the number.
+__device__ __forceinline__ void await_number(const Tagged* from, unsigned number, Tagged* word) {
+  while (!has_number(*word, number)) *word = load_system(from);
 }
 
 }  // namespace policy

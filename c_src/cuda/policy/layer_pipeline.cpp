@@ -51,7 +51,7 @@ std::optional<LayerPipeline> LayerPipeline::find(Context& context, const PolicyD
   const std::optional<CellWalk> walk = CellWalk::find(context, dims, tuning, cell, true);
   if (!walk) return std::nullopt;
   LayerPipeline made(*walk);
-  made.product_ = product, made.layers_ = n.layers;
+  made.product_ = product;
   made.units_ = n.size(n.cells[cell].x[0]), made.columns_ = n.rows(n.products[product]);
   made.threads_ = policy::few_threads(n.size(n.hidden)), made.sharing_ = tuning.pipeline;
   made.function_ = context.kernels().get(product_follow_kernel(dims, product));
@@ -59,9 +59,10 @@ std::optional<LayerPipeline> LayerPipeline::find(Context& context, const PolicyD
 }
 
 CellWalk::Split LayerPipeline::split(int sequences) const {
-  const CellWalk::Split split = walk_.split(sequences, std::min(layers_, 2));
-  const bool at_once = split.clusters * split.together >= sequences;
-  return at_once ? split : CellWalk::Split{0, 0};
+  // The walks of two layers at least run at the same time.
+  const CellWalk::Split alone = walk_.split(sequences), split = walk_.split(sequences, 2);
+  const bool fit = split.together == alone.together && split.clusters * split.together >= sequences;
+  return fit ? split : CellWalk::Split{0, 0};
 }
 
 void LayerPipeline::enqueue_product(Context& context, CUstream stream,
