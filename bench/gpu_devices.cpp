@@ -52,23 +52,17 @@ ScanShape gradient_shape(const Options& options) {
   return shape;
 }
 
-using Cut = std::int64_t(const ScanShape& shape, std::size_t number, std::size_t count);
-
-std::int64_t equal_cut(const ScanShape& shape, std::size_t number, std::size_t count) {
-  return shape.seq * static_cast<std::int64_t>(number) / static_cast<std::int64_t>(count);
-}
-
 // The tensors of a whole sequence on the first device, and of each part but the first on its own. The first
 // part has the beginning of the whole tensors.
 class SplitCase {
  public:
   SplitCase(const std::vector<std::shared_ptr<cuda::Context>>& contexts, const ScanShape& shape,
-            const Options& options, const Cut& cut)
+            const Options& options)
       : contexts_(contexts), shape_(shape), options_(options) {
     whole_ = tensors(*contexts[0], shape.seq, 0);
     for (std::size_t i = 0; i < contexts.size(); ++i) {
-      const std::int64_t begin = cut(shape, i, contexts.size()),
-                         steps = cut(shape, i + 1, contexts.size()) - begin;
+      const std::int64_t begin = cuda::time_cut(shape.seq, i, contexts.size()),
+                         steps = cuda::time_cut(shape.seq, i + 1, contexts.size()) - begin;
       auto& context = *contexts[i];
       parts_.push_back({&context, steps, i == 0 ? whole_ : tensors(context, steps, begin)});
     }
@@ -204,10 +198,10 @@ double largest_error(const std::map<std::string, std::vector<float>>& got,
 }
 
 void compare(const char* name, const std::vector<std::shared_ptr<cuda::Context>>& contexts,
-             const ScanShape& shape, const Options& options, const Cut& cut,
+             const ScanShape& shape, const Options& options,
              const std::function<void(const Operands&)>& on_one,
              const std::function<void(const std::vector<cuda::TimePart>&)>& on_all) {
-  const SplitCase split(contexts, shape, options, cut);
+  const SplitCase split(contexts, shape, options);
   const double one = median_us(options.runs, split, [&] { on_one(split.whole()); });
   const auto want = split.results(false);
   const double all = median_us(options.runs, split, [&] { on_all(split.parts()); });
@@ -227,7 +221,7 @@ void run(const Options& options) {
   const cuda::ContextGuard guard(first);
   const ScanShape scan = scan_shape(options), gradient = gradient_shape(options);
   compare(
-      "scan", contexts, scan, options, cuda::time_cut,
+      "scan", contexts, scan, options,
       [&](const Operands& operands) {
         cuda::StreamLease stream(first);
         cuda::enqueue_scan(first, stream.handle(), scan, operands);
@@ -237,7 +231,7 @@ void run(const Options& options) {
   const cuda::DeviceBuffer scratch =
       first.device_pool().allocate(cuda::scan_gradient_scratch(gradient, first.properties()));
   compare(
-      "gradient", contexts, gradient, options, equal_cut,
+      "gradient", contexts, gradient, options,
       [&](const Operands& operands) {
         cuda::StreamLease stream(first);
         cuda::enqueue_scan_gradient(first, stream.handle(), gradient, operands, scratch.address());

@@ -19,8 +19,8 @@ void scan_sequence(const std::vector<Context*>& contexts, const ScanCall& call) 
   each_part(call.shape, count, {&states}, [&](std::size_t in_time, const PartPlace& place) {
     Context& context = *contexts[in_time];
     const ContextGuard guard(context);
-    const std::int64_t begin = time_cut(call.shape, in_time, count);
-    CopiedPart part(context, call, begin, time_cut(call.shape, in_time + 1, count) - begin);
+    const std::int64_t begin = time_cut(call.shape.seq, in_time, count);
+    CopiedPart part(context, call, begin, time_cut(call.shape.seq, in_time + 1, count) - begin);
     scan_part(context, part.stream(), part.shape(), part.operands(), place, states);
     part.finish();
   });

@@ -203,15 +203,9 @@ StateFloats StateStaging::read(CUstream stream, CUdeviceptr from) {
   return state;
 }
 
-std::int64_t time_cut(const ScanShape& shape, std::size_t number, std::size_t count) {
-  constexpr std::int64_t kUnits = 8;
-  if (count == 1) return number == 0 ? 0 : shape.seq;
-  const auto all = static_cast<std::int64_t>(count) * kUnits + 1;
-  const bool first_is_last = shape.options.direction == core::Direction::reverse;
-  auto units = static_cast<std::int64_t>(number) * kUnits;
-  if (first_is_last ? number == count : number > 0) ++units;
-  // Without a product beyond 63 bits.
-  return shape.seq / all * units + shape.seq % all * units / all;
+std::int64_t time_cut(std::int64_t seq, std::size_t number, std::size_t count) {
+  const auto parts = static_cast<std::int64_t>(count), begin = static_cast<std::int64_t>(number);
+  return seq / parts * begin + std::min(begin, seq % parts);  // without a product beyond 63 bits
 }
 
 void each_part(const ScanShape& shape, std::size_t count, std::initializer_list<PassedStates*> passed,

@@ -38,9 +38,9 @@ struct TimePart {
 // Steps of the first block that is scanned again; each other is as long as all before it.
 inline constexpr std::int64_t kFirstBlock = 16384;
 
-// Where part `number` of `count` begins in time, of parts that take as long as each other: the part that is
-// scanned first, and once, has an eighth more than the others.
-std::int64_t time_cut(const core::ScanShape& shape, std::size_t number, std::size_t count);
+// Where part `number` of `count` begins in time. The parts are equal: what is scanned again waits for the part
+// that is scanned first, so more steps there gain nothing (bench/results/devices.md).
+std::int64_t time_cut(std::int64_t seq, std::size_t number, std::size_t count);
 
 // `shape`: of the whole sequence; batch is 1, direction forward or reverse, A diagonal. initial_state: an
 // operand of the part that is scanned first, final_state of the last. Returns when all is computed. Any

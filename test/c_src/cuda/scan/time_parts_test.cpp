@@ -194,24 +194,18 @@ TEST_CASE("the time of a gradient in the memory of several devices", "[.emulated
 }
 
 TEST_CASE("cuts of time over several devices", "[cuda][scan][devices]") {
-  for (const Direction direction : {Direction::forward, Direction::reverse}) {
-    core::ScanShape shape;
-    shape.options.direction = direction;
-    for (const std::int64_t seq :
-         {std::int64_t{64}, std::int64_t{1001}, std::int64_t{1} << 20, std::int64_t{1} << 61}) {
-      shape.seq = seq;
-      for (const std::size_t count : {1, 2, 3, 8}) {
-        INFO(seq << " steps, " << count << " parts");
-        CHECK(cuda::time_cut(shape, 0, count) == 0);
-        CHECK(cuda::time_cut(shape, count, count) == seq);
-        const auto steps = [&](std::size_t scanned) {
-          const std::size_t part = cuda::place_of(shape, scanned, count).number;  // its own inverse
-          return cuda::time_cut(shape, part + 1, count) - cuda::time_cut(shape, part, count);
-        };
-        for (std::size_t i = 1; i < count; ++i) {
-          CHECK(steps(i) > 0);
-          CHECK(steps(0) >= steps(i));
-        }
+  for (const std::int64_t seq :
+       {std::int64_t{64}, std::int64_t{1001}, std::int64_t{1} << 20, std::int64_t{1} << 61}) {
+    for (const std::size_t count : {1, 2, 3, 8}) {
+      INFO(seq << " steps, " << count << " parts");
+      CHECK(cuda::time_cut(seq, 0, count) == 0);
+      CHECK(cuda::time_cut(seq, count, count) == seq);
+      const auto steps = [&](std::size_t part) {
+        return cuda::time_cut(seq, part + 1, count) - cuda::time_cut(seq, part, count);
+      };
+      for (std::size_t i = 0; i < count; ++i) {
+        CHECK(steps(i) > 0);
+        CHECK(std::abs(steps(i) - steps(0)) <= 1);
       }
     }
   }
