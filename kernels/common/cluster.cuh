@@ -118,6 +118,16 @@ __device__ __forceinline__ void send(float4* place, int rank, float4 value, Arri
       "f"(value.x), "f"(value.y), "f"(value.z), "f"(value.w), "r"(counter)
       : "memory");
 }
+__device__ __forceinline__ void send(float* place, int rank, float value, Arrivals* arrivals) {  // 4 bytes
+  unsigned remote, counter;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared_address(place)), "r"(rank));
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
+               : "=r"(counter)
+               : "r"(shared_address(arrivals)), "r"(rank));
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(remote),
+               "r"(__float_as_uint(value)), "r"(counter)
+               : "memory");
+}
 // parity: of the round, 0 for the first one.
 __device__ __forceinline__ void await_bytes(const Arrivals* arrivals, unsigned parity) {
   unsigned done = 0;

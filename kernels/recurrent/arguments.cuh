@@ -90,15 +90,17 @@ constexpr ProductShape back_product(formulas::Cell cell, int units, int team) {
           kBackOuts};
 }
 
+constexpr int kMailFloats = 4;  // of a block's shared memory, for recurrent/team.cuh
+
 // Floats of a block's shared memory but for weights: two states of all units, and the sums of its own units.
 constexpr long long walk_floats(formulas::Cell cell, int units, int team, int rows) {
   const ProductShape p = walk_product(cell, units, team);
-  return static_cast<long long>(rows) * (2 * p.depth + p.outs * p.groups);
+  return kMailFloats + static_cast<long long>(rows) * (2 * p.depth + p.outs * p.groups);
 }
 // The gradients of its own sums, and two times what each block of the team adds to those of its own units.
 constexpr long long walk_back_floats(formulas::Cell cell, int units, int team, int rows) {
-  return static_cast<long long>(rows) *
-         (back_product(cell, units, team).depth + 2 * team * units_of_block(units, team));
+  return kMailFloats + static_cast<long long>(rows) *
+                           (back_product(cell, units, team).depth + 2 * team * units_of_block(units, team));
 }
 
 // Where a block keeps its part of U. Registers hold it where a thread's part is small and one pass.

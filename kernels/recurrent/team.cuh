@@ -19,6 +19,7 @@ using formulas::Cell;
 constexpr Cell kCell = static_cast<Cell>(CELL);
 constexpr int kGates = formulas::gates_of(kCell), kStates = formulas::states_of(kCell);
 constexpr int kOwn = units_of_block(UNITS, TEAM);
+static_assert(kOwn * (TEAM - 1) < UNITS, "every block has something to send, so that all wait for it");
 // Units that a thread computes the gates of: item = thread + i THREADS is unit item % kOwn of row item /
 // kOwn.
 constexpr int kItems = divide_up(ROWS * kOwn, THREADS);
@@ -30,28 +31,60 @@ __device__ __forceinline__ int rank() {
   return static_cast<int>(blockIdx.x) % TEAM;
 }
 
-// A barrier of the team in two parts: what is written to its shared memory before the first is there after
-// the second.
-__device__ __forceinline__ void team_arrive() {
-#if defined(CLUSTER) && CLUSTER
-  device::cluster_arrive();
-#endif
-}
-__device__ __forceinline__ void team_wait() {
-#if defined(CLUSTER) && CLUSTER
-  device::cluster_wait();
+__device__ __forceinline__ void team_sync() {
+#if EXPHIL_CLUSTERS
+  device::cluster_sync();
 #else
   __syncthreads();
 #endif
 }
-__device__ __forceinline__ void team_store(float* place, int rank, float value) {
-#if defined(CLUSTER) && CLUSTER
-  device::store_cluster(place, rank, value);
-#else
-  (void)rank;
-  *place = value;
+
+// What the blocks of the team store into each other's shared memory, round after round. The receiver counts
+// the bytes; a barrier of the cluster would also wait for all that was written to memory meanwhile. Of a
+// place two rounds may be under way: who receives round r has all blocks' parts of it, and each had read
+// round r - 2 before it sent.
+class TeamMail {
+ public:
+  // shared: kMailFloats of them. team_sync() before anything is sent.
+  __device__ __forceinline__ explicit TeamMail(float* shared) : words_(reinterpret_cast<Word*>(shared)) {
+#if EXPHIL_CLUSTERS
+    if (thread() > 0) return;
+    device::begin_arrivals(&words_[0]), device::begin_arrivals(&words_[1]);
+    device::publish_arrivals();
 #endif
-}
+  }
+
+  // A round: all threads say how many bytes this block will receive, send, and receive. Then each thread of
+  // the block is done with what it did before.
+  __device__ __forceinline__ void expect(int bytes) const {
+#if EXPHIL_CLUSTERS
+    if (thread() == 0) device::expect_bytes(&words_[round_ % 2], static_cast<unsigned>(bytes));
+#endif
+  }
+  __device__ __forceinline__ void send(float* place, int rank, float value) const {
+#if EXPHIL_CLUSTERS
+    device::send(place, rank, value, &words_[round_ % 2]);
+#else
+    *place = value;
+#endif
+  }
+  __device__ __forceinline__ void receive() {
+#if EXPHIL_CLUSTERS
+    device::await_bytes(&words_[round_ % 2], round_ / 2 % 2);
+    ++round_;
+#endif
+    __syncthreads();
+  }
+
+ private:
+#if EXPHIL_CLUSTERS
+  using Word = device::Arrivals;
+#else
+  using Word = float;
+#endif
+  Word* const words_;
+  unsigned round_ = 0;
+};
 
 // One unit of one sequence, of those that a thread computes the gates of.
 struct Item {

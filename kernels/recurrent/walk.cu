@@ -2,7 +2,7 @@
 // one launch. A team of blocks (a cluster; below compute capability 9.0 one block) walks ROWS sequences. Each
 // block keeps the rows of U of its units for the entire walk, and has the whole state before a frame in
 // shared memory: it computes its units' gates, and stores their new state into the shared memory of all
-// blocks. One barrier of the team a frame. Launched by c_src/cuda/recurrent/walk.cpp; see recurrent/team.cuh.
+// blocks. Launched by c_src/cuda/recurrent/walk.cpp; see recurrent/team.cuh.
 #include "kernels/recurrent/team.cuh"
 
 namespace exphil {
@@ -25,8 +25,9 @@ class Walk {
  public:
   __device__ __forceinline__ Walk(const WalkArguments& args, float* shared)
       : a_(args),
-        vectors_(shared),
-        sums_(shared + 2 * ROWS * kDepth),
+        mail_(shared),
+        vectors_(shared + kMailFloats),
+        sums_(vectors_ + 2 * ROWS * kDepth),
         product_(args.weights, sums_ + ROWS * kGates * kOwn) {}
 
   __device__ __forceinline__ void run() {
@@ -66,8 +67,7 @@ class Walk {
       }
       fetch(i, item, 0);
     }
-    team_arrive();
-    team_wait();
+    team_sync();
   }
 
   __device__ __forceinline__ void fetch(int i, const Item& item, long long t) {
@@ -79,6 +79,8 @@ class Walk {
   }
 
   __device__ __forceinline__ void frame(long long t) {
+    const bool sends = t + 1 < a_.seq;
+    if (sends) mail_.expect(static_cast<int>(rows()) * UNITS * 4);
     product_.run(vectors(t), [this](int own, int gate, int row, float sum) {
       sums_[(row * kGates + gate) * kOwn + own] = sum;
     });
@@ -91,17 +93,17 @@ class Walk {
       advance(i, item, h[i], before[i]);
       float* const to = vectors(t + 1) + item.row * kDepth + item.unit;
 #pragma unroll
-      for (int other = 0; other < TEAM; ++other) team_store(to, other, states_[i][0].v);
+      for (int other = 0; other < TEAM; ++other) {
+        if (sends) mail_.send(to, other, states_[i][0].v);
+      }
     }
-    // What goes to memory comes after the barrier's first part, which would wait for it.
-    team_arrive();
 #pragma unroll
     for (int i = 0; i < kItems; ++i) {
       const Item item(i, a_.sequences);
       if (item.exists) keep(i, item, t, h[i], before[i]);
       fetch(i, item, t + 1);
     }
-    team_wait();
+    if (sends) mail_.receive();
   }
 
   __device__ __forceinline__ void advance(int i, const Item& item, Real (&h)[kGates],
@@ -126,7 +128,14 @@ class Walk {
     for (int s = 0; s < kStates; ++s) store_if_wanted(a_.before[s], row, item.unit, before[s].v);
   }
 
+  // The team's sequences.
+  __device__ __forceinline__ long long rows() const {
+    const long long left = a_.sequences - static_cast<long long>(blockIdx.x / TEAM) * ROWS;
+    return left < ROWS ? left : ROWS;
+  }
+
   const WalkArguments& a_;
+  TeamMail mail_;
   float* const vectors_;  // {2, ROWS, kDepth}
   float* const sums_;     // {ROWS, kGates, kOwn}
   const WalkProduct product_;

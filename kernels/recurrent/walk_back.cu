@@ -1,8 +1,8 @@
 // The gradient of recurrent/walk.cu: from the last frame to the first, in one launch, by the same teams. With
 // the gradient of a unit's state after a frame, its block finds those of the unit's sums. What these pass
 // back to all units through U, the block multiplies by the rows of U of its units, and sends each block what
-// is for its units; the owner adds what the blocks sent in their order. One barrier of the team a frame. The
-// gradients of U and of what x is made of are products over all rows, which other kernels compute.
+// is for its units; the owner adds what the blocks sent in their order. The gradients of U and of what x is
+// made of are products over all rows, which other kernels compute.
 #include "kernels/recurrent/team.cuh"
 
 namespace exphil {
@@ -30,8 +30,9 @@ class WalkBack {
  public:
   __device__ __forceinline__ WalkBack(const WalkBackArguments& args, float* shared)
       : a_(args),
-        sums_(shared),
-        inbox_(shared + ROWS * kDepth),
+        mail_(shared),
+        sums_(shared + kMailFloats),
+        inbox_(sums_ + ROWS * kDepth),
         product_(args.weights, inbox_ + 2 * TEAM * ROWS * kOwn) {}
 
   __device__ __forceinline__ void run() {
@@ -67,8 +68,7 @@ class WalkBack {
       }
       fetch(i, item, a_.seq - 1);
     }
-    team_arrive();
-    team_wait();
+    team_sync();
   }
 
   // What frame t needs from memory.
@@ -94,6 +94,8 @@ class WalkBack {
   }
 
   __device__ __forceinline__ void frame(long long t, bool sends) {
+    const int left = UNITS - rank() * kOwn, own = left < kOwn ? left : kOwn;
+    if (sends) mail_.expect(TEAM * ROWS * own * 4);
     Real d_x[kItems][kGates], d_h[kItems][kGates];
 #pragma unroll
     for (int i = 0; i < kItems; ++i) {
@@ -106,22 +108,20 @@ class WalkBack {
     }
     __syncthreads();
     if (sends) send(t - 1);
-    // What goes to memory comes after the barrier's first part, which would wait for it.
-    team_arrive();
 #pragma unroll
     for (int i = 0; i < kItems; ++i) {
       const Item item(i, a_.sequences);
       if (item.exists) keep(item, t, d_x[i], d_h[i]);
       fetch(i, item, t - 1);
     }
-    team_wait();
+    if (sends) mail_.receive();
   }
 
   __device__ __forceinline__ void send(long long to) const {
     float* const boxes = inbox(to) + rank() * ROWS * kOwn;
-    product_.run(sums_, [boxes](int group, int out, int row, float sum) {
+    product_.run(sums_, [this, boxes](int group, int out, int row, float sum) {
       const int k = BackSource::value(group, out);
-      if (k < UNITS) team_store(boxes + row * kOwn + k % kOwn, k / kOwn, sum);
+      if (k < UNITS) mail_.send(boxes + row * kOwn + k % kOwn, k / kOwn, sum);
     });
   }
 
@@ -136,6 +136,7 @@ class WalkBack {
   }
 
   const WalkBackArguments& a_;
+  TeamMail mail_;
   float* const sums_;   // {ROWS, kDepth}
   float* const inbox_;  // {2, TEAM, ROWS, kOwn}
   const BackProduct product_;

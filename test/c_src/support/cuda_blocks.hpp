@@ -38,7 +38,8 @@ inline void publish_arrivals() {}
 inline void expect_bytes(Arrivals* arrivals, unsigned bytes) {
   *arrivals += bytes;
 }
-inline void send(float4* place, int rank, float4 value, Arrivals* arrivals) {
+template <class T>
+void send(T* place, int rank, T value, Arrivals* arrivals) {
   store_cluster(place, rank, value);
   *grid::in_cluster(arrivals, rank) -= static_cast<long long>(sizeof(value));
 }
