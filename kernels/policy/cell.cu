@@ -14,12 +14,15 @@ namespace policy {
 
 constexpr bool kRecurrent = formulas::recurrent(kIt.cell);
 
-// A unit's sums: x of row `row`, h of row `h_row`.
-struct Gates {
+// What a frame's row has for a unit: the sums x, and the output that the new one is added to; and the sums h
+// of row `h_row`.
+struct Inputs {
   Real x[kGates], h[kGates];
+  float old;
 
-  __device__ __forceinline__ Gates(const CellArguments& args, long long row, long long h_row, int unit) {
+  __device__ __forceinline__ void load(const CellArguments& args, long long row, long long h_row, int unit) {
     load_x(args, row, unit, x);
+    old = kIt.adds ? *out_place(args, row, unit) : 0.0f;
     for_each_number<0, kGates>([&](auto gate) {
       constexpr int kGate = decltype(gate)::value;
       h[kGate] = {0.0f};
@@ -31,15 +34,16 @@ struct Gates {
   }
 };
 
-__device__ __forceinline__ float advance(const Gates& gates, Real (&states)[kStates]) {
-  return formulas::advance_cell<kIt.cell, Math>(gates.x, gates.h, states).v;
+// Advances a unit by a frame and writes its output.
+__device__ __forceinline__ void advance(const CellArguments& args, long long row, int unit,
+                                        const Inputs& inputs, Real (&states)[kStates]) {
+  const float value = formulas::advance_cell<kIt.cell, Math>(inputs.x, inputs.h, states).v;
+  *out_place(args, row, unit) = output(inputs.old, value);
 }
 
-// Writes a unit's output after a frame.
-__device__ __forceinline__ void put(const CellArguments& args, long long row, int unit, float value) {
-  float* const out = out_place(args, row, unit);
-  *out = output(kIt.adds ? *out : 0.0f, value);
-}
+// Frames whose inputs policy_cell_time loads before it advances through them: one after another each would
+// wait for the L2, because the compiler has to take what is written between for what is read.
+constexpr int kAhead = kRecurrent ? 4 : 16;
 
 // This thread's sequence, and its column.
 struct CellPlace {
@@ -73,12 +77,13 @@ extern "C" __global__ void __launch_bounds__(kRowThreads) policy_cell_frame(cons
   const long long row = place.sequence * args.seq + args.step;
   const int unit = place.column;
   if (unit >= kUnits) return put_zero(args, row, unit);
-  const Gates gates(args, row, place.sequence, unit);
+  Inputs inputs;
+  inputs.load(args, row, place.sequence, unit);
   float* const carry = args.carry + place.sequence * kState + unit;
   Real states[kStates];
 #pragma unroll
   for (int s = 0; s < kStates; ++s) states[s] = {carry[s * kUnits]};
-  put(args, row, unit, advance(gates, states));
+  advance(args, row, unit, inputs, states);
 #pragma unroll
   for (int s = 0; s < kStates; ++s) carry[s * kUnits] = states[s].v;
   if (args.step + 1 < args.seq) return;
@@ -103,10 +108,19 @@ extern "C" __global__ void __launch_bounds__(kRowThreads) policy_cell_time(const
   Real states[kStates];
 #pragma unroll
   for (int s = 0; s < kStates; ++s) states[s] = {first_state(args, state, s * kUnits + unit)};
-#pragma unroll 4
-  for (int step = 0; step < args.seq; ++step) {
-    const Gates gates(args, first + step, first + step, unit);
-    put(args, first + step, unit, advance(gates, states));
+#pragma unroll 1
+  for (int begin = 0; begin < args.seq; begin += kAhead) {
+    const long long row = first + begin;
+    const int left = args.seq - begin;
+    Inputs inputs[kAhead];
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      if (i < left) inputs[i].load(args, row + i, row + i, unit);
+    }
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      if (i < left) advance(args, row + i, unit, inputs[i], states);
+    }
   }
   if (state.to == nullptr) return;
 #pragma unroll

@@ -45,11 +45,6 @@ std::optional<CellWalk> CellWalk::find(Context& context, const PolicyDims& dims,
     made.shape_ = shape;
     made.product_ = policy::recurrent_product(dims.network(), dims.network().cells[cell]);
     made.shared_bytes_ = static_cast<unsigned>(shape.shared_bytes(dims.network().weight_bytes()));
-    if (pipelined) {
-      // Two walks do not share a multiprocessor: a frame of each would take a fifth longer.
-      const int more_than_half = context.properties().max_shared_per_block / 2 + 1024;
-      made.shared_bytes_ = std::max(made.shared_bytes_, static_cast<unsigned>(more_than_half));
-    }
     made.function_ = context.kernels().get(
         cell_walk_kernel(dims, cell, shape, tuning.walk_counts != 0, pipelined), made.shared_bytes_);
     if (!allow_cluster(made.function_, shape.team)) continue;

@@ -59,8 +59,9 @@ std::optional<LayerPipeline> LayerPipeline::find(Context& context, const PolicyD
 }
 
 CellWalk::Split LayerPipeline::split(int sequences) const {
-  // The walks of two layers at least run at the same time.
-  const CellWalk::Split alone = walk_.split(sequences), split = walk_.split(sequences, 2);
+  // The walks of two layers at least run at the same time, and the products between them.
+  constexpr int kSideBySide = 4;
+  const CellWalk::Split alone = walk_.split(sequences), split = walk_.split(sequences, kSideBySide);
   const bool fit = split.together == alone.together && split.clusters * split.together >= sequences;
   return fit ? split : CellWalk::Split{0, 0};
 }
