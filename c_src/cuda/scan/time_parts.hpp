@@ -38,8 +38,8 @@ struct TimePart {
 // Steps of the first block that is scanned again; each other is as long as all before it.
 inline constexpr std::int64_t kFirstBlock = 16384;
 
-// Where part `number` of `count` begins in time. The parts are equal: what is scanned again waits for the part
-// that is scanned first, so more steps there gain nothing (bench/results/devices.md).
+// Where part `number` of `count` begins in time. The parts are equal: what is scanned again waits for the
+// part that is scanned first, so more steps there gain nothing (bench/results/devices.md).
 std::int64_t time_cut(std::int64_t seq, std::size_t number, std::size_t count);
 
 // `shape`: of the whole sequence; batch is 1, direction forward or reverse, A diagonal. initial_state: an

@@ -39,7 +39,7 @@ void policy_grad(const core::PolicyWeights& weights, const core::PolicySequences
   const PackedWeights packed(weights);
   const std::int64_t seq = sequences.seq;
   const std::int64_t count = std::clamp<std::int64_t>(kGradientRows / seq, 1, sequences.batch);
-  GradientRecord record(packed, count, seq);
+  GradientRecord record(packed, count, seq, d_outs != nullptr);
   const auto forward = [&](const SequenceGroup& group) { record.run(group, outputs); };
   const auto each_group = [&](const auto& run) {
     for (std::int64_t first = 0; first < sequences.batch; first += count)
@@ -47,12 +47,11 @@ void policy_grad(const core::PolicyWeights& weights, const core::PolicySequences
   };
   if (d_outs == nullptr) return each_group(forward);
   GradientSums sums(weights);
-  ProductScratch scratch(sums.most_outs, sums.most_depth);
   BackRows rows(weights.network(), count, seq);
   each_group([&](const SequenceGroup& group) {
     forward(group);
     if (between) between(group.first * seq, group.rows());
-    pass_back(packed, group, record, {sums, scratch, rows}, d_outs, outputs);
+    pass_back(packed, group, record, {sums, rows}, d_outs, outputs);
   });
   if (outputs.weights != nullptr) sums.write(weights, outputs.weights);
 }

@@ -1,6 +1,7 @@
 // The gradient of a policy over whole sequences on the CPU, with the threads of core/work/parallel.hpp. See
 // core/policy/gradient.hpp. Any thread; every call has memory of its own: beside the results, about what the
-// activations of kGradientRows rows need.
+// activations of kGradientRows rows need. A call with a backward pass leaves it for the next one
+// (host/simd/kept_buffer.hpp).
 #pragma once
 
 #include <functional>

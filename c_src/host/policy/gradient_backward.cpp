@@ -27,7 +27,6 @@ class Backward {
         group_(group),
         r_(record),
         sums_(memory.sums),
-        scratch_(memory.scratch),
         d_(memory.rows),
         v_(memory.rows.d),
         seq_(group.all->seq),
@@ -86,7 +85,7 @@ class Backward {
     LinearGradient& product = sums().phases[index_].product;
     const MatrixRows dy = v_.whole(p.out);
     if (p.relu) relu_back(rows(p.out).data, rows_, dy.step, panels(p.out.size), dy.data);
-    product.add(dy, rows(p.in), rows_, scratch_);
+    product.add(dy, rows(p.in), rows_);
     if (!wants_input_) return;
     if (p.in == n_.all_of(p.in.vector)) {
       const Epilogue epilogue = v_.claim(p.in) ? Epilogue::store : Epilogue::add;
@@ -174,8 +173,8 @@ class Backward {
   }
 
   void operator()(const core::SelectiveScan& p) {
-    phase_back(p, RecordedScan{packed(), n_, w_.config(), group_, r_.blocks[block_].data(), sums(),
-                               sums().phases[index_], d_});
+    phase_back(p, RecordedScan{packed(), n_, w_.config(), group_, r_.blocks[block_].data(),
+                               r_.before[block_][index_], sums(), sums().phases[index_], d_});
   }
 
   void operator()(const core::Recall&) {}     // walk() has them
@@ -215,7 +214,7 @@ class Backward {
     walk_back({n_, group_, r_, block, block_, first, last, d_states_}, sums(), v_);
     for (index_ = last + 1; index_-- > first;) {
       const auto* const p = std::get_if<core::Product>(&block[index_]);
-      if (p != nullptr) sums().phases[index_].product.add(v_.own(p->out), rows(p->in), rows_, scratch_);
+      if (p != nullptr) sums().phases[index_].product.add(v_.own(p->out), rows(p->in), rows_);
     }
   }
 
@@ -224,7 +223,6 @@ class Backward {
   const SequenceGroup& group_;
   const GradientRecord& r_;
   GradientSums& sums_;
-  ProductScratch& scratch_;
   BackRows& d_;
   VectorGradients& v_;
   const std::int64_t seq_, rows_;

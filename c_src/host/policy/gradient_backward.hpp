@@ -10,7 +10,6 @@ namespace exphil::host {
 
 struct BackMemory {
   GradientSums& sums;
-  ProductScratch& scratch;
   BackRows& rows;
 };
 

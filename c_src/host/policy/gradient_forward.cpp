@@ -5,6 +5,7 @@
 
 #include "core/tensor.hpp"
 #include "core/work/parallel.hpp"
+#include "host/policy/gradient_gaps.hpp"
 #include "host/policy/phase_access.hpp"
 #include "host/recurrence/gradient.hpp"
 #include "host/simd/thread_scratch.hpp"
@@ -30,31 +31,48 @@ std::vector<MatrixRows> rows_of_frame(const std::vector<MatrixRows>& at, std::in
   return rows;
 }
 
-GradientRecord::GradientRecord(const PackedWeights& weights, std::int64_t count, std::int64_t seq)
-    : weights_(weights), n_(weights.network()), layout_(n_), steps_(row_steps(n_)), rows_(count * seq) {
+GradientRecord::GradientRecord(const PackedWeights& weights, std::int64_t count, std::int64_t seq,
+                               bool keeps_states)
+    : weights_(weights),
+      n_(weights.network()),
+      layout_(n_),
+      steps_(row_steps(n_)),
+      count_(count),
+      seq_(seq),
+      keeps_states_(keeps_states) {
   place(nullptr);
-  memory_ = AlignedBuffer(floats_);
-  place(memory_.data());
+  if (!keeps_states) {
+    memory_ = AlignedBuffer(floats_);
+    place(memory_.data());
+    return;
+  }
+  kept_ = KeptBuffer(floats_);
+  place(kept_.data());
+  for (std::size_t i = 0; i < blocks.size(); ++i) clear_gaps(n_, *blocks_of(n_)[i], blocks[i], count * seq);
 }
 
 void GradientRecord::place(float* memory) {
   blocks.clear(), before.clear();
   floats_ = 0;
-  const auto take_rows = [&](MatrixRows& rows, std::int64_t step) {
+  const auto take_rows = [&](MatrixRows& rows, std::int64_t count, std::int64_t step) {
     if (rows.step != 0) return;
     rows.step = step;
     if (memory != nullptr) rows.data = memory + floats_;
-    const std::int64_t more = padded(core::checked_multiply(rows_, rows.step, "frames"));
+    const std::int64_t more = padded(core::checked_multiply(count, rows.step, "frames"));
     if (__builtin_add_overflow(floats_, more, &floats_)) core::checked_multiply(INT64_MAX, 2, "frames");
   };
   const auto take = [&](std::vector<MatrixRows>& at, core::VectorId id) {
-    take_rows(at[static_cast<std::size_t>(id)], steps_[static_cast<std::size_t>(id)]);
+    take_rows(at[static_cast<std::size_t>(id)], count_ * seq_, steps_[static_cast<std::size_t>(id)]);
   };
   for (const core::Block* block : blocks_of(n_)) {
     std::vector<MatrixRows>& states = before.emplace_back(block->size());
-    for (std::size_t i = 0; i < block->size(); ++i) {
-      const auto* const cell = std::get_if<core::GatedCell>(&(*block)[i]);
-      if (cell != nullptr) take_rows(states[i], layout_.place(cell->state).floats());
+    for (std::size_t i = 0; keeps_states_ && i < block->size(); ++i) {
+      const core::Phase& phase = (*block)[i];
+      if (const auto* const cell = std::get_if<core::GatedCell>(&phase)) {
+        take_rows(states[i], count_ * seq_, layout_.place(cell->state).floats());
+      } else if (const auto* const scan = std::get_if<core::SelectiveScan>(&phase)) {
+        take_rows(states[i], count_, tiles(seq_) * layout_.place(scan->state).floats());
+      }
     }
     std::vector<MatrixRows>& at = blocks.emplace_back(n_.vectors.size());
     if (blocks.size() > 1) take(at, n_.hidden);
@@ -97,7 +115,7 @@ void GradientRecord::run_block(std::size_t index, const core::Block& block) {
     } else if (const auto* const convolution = std::get_if<core::Convolution>(&block[i])) {
       run(*convolution, packed, at.data());
     } else if (const auto* const scan = std::get_if<core::SelectiveScan>(&block[i])) {
-      run(*scan, packed, at.data());
+      run(*scan, packed, at.data(), before[index][i]);
     } else if (const auto* const heads = std::get_if<core::HeadRecurrence>(&block[i])) {
       run(*heads, packed, at.data());
     } else if (core::state_of(block[i]) != core::kNone) {
@@ -132,8 +150,8 @@ void GradientRecord::run(const core::Convolution& phase, const PackedPhase& pack
     histories.place.read(histories.of(i), state_part(final_states_, group_, i, n_, phase.state));
 }
 
-void GradientRecord::run(const core::SelectiveScan& phase, const PackedPhase& packed,
-                         const MatrixRows* at) const {
+void GradientRecord::run(const core::SelectiveScan& phase, const PackedPhase& packed, const MatrixRows* at,
+                         const MatrixRows& checkpoints) const {
   const std::int64_t seq = group_.all->seq, blocks = panels(phase.x.size);
   const std::int64_t length = group_.all->length(weights_.config());
   core::parallel_for(group_.count * blocks, 1, [&](std::int64_t begin, std::int64_t end) {
@@ -142,6 +160,10 @@ void GradientRecord::run(const core::SelectiveScan& phase, const PackedPhase& pa
       ScanSequence scan = scan_of(phase, packed, at, i * seq, seq, length);
       scan.initial_state = state_part(group_.all->states, group_, i, n_, phase.state);
       scan.final_state = state_part(final_states_, group_, i, n_, phase.state);
+      if (checkpoints.data != nullptr) {
+        scan.checkpoints =
+            checkpoints.data + i * checkpoints.step + first * tiles(seq) * packed.rule.state_block();
+      }
       scan_channels(packed.rule, scan, first, last, scratch);
     });
   });

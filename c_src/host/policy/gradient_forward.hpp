@@ -9,6 +9,7 @@
 #include "core/policy/gradient.hpp"
 #include "host/policy/phases.hpp"
 #include "host/simd/aligned.hpp"
+#include "host/simd/kept_buffer.hpp"
 #include "host/simd/linear_gradient.hpp"
 
 namespace exphil::host {
@@ -22,8 +23,8 @@ struct SequenceGroup {
 
 class GradientRecord {
  public:
-  // Room for `count` sequences of `seq` rows.
-  GradientRecord(const PackedWeights& weights, std::int64_t count, std::int64_t seq);
+  // Room for `count` sequences of `seq` rows. keeps_states: fills `before`, for a backward pass.
+  GradientRecord(const PackedWeights& weights, std::int64_t count, std::int64_t seq, bool keeps_states);
 
   // Fills the blocks, and the outputs and states that are asked for.
   void run(const SequenceGroup& group, const core::PolicyGradOutputs& outputs);
@@ -31,7 +32,9 @@ class GradientRecord {
   // Of each block, in the order of PackedWeights::blocks(), the rows of each vector that it reads or writes.
   // hidden: before the block; of the input block, after it.
   std::vector<std::vector<MatrixRows>> blocks;
-  // Of each block and each of its phases: the states of a cell before each row, {states, padded(units)}.
+  // Of each block and each of its phases, for the backward pass: the states of a cell before each row,
+  // {states, padded(units)}; of a scan a row for each sequence, ScanSequence::checkpoints of all its
+  // channels.
   std::vector<std::vector<MatrixRows>> before;
 
  private:
@@ -40,7 +43,8 @@ class GradientRecord {
   void run_block(std::size_t index, const core::Block& block);
   void run(const core::Phase& phase, const PackedPhase& packed, const MatrixRows* at) const;
   void run(const core::Convolution& phase, const PackedPhase& packed, const MatrixRows* at) const;
-  void run(const core::SelectiveScan& phase, const PackedPhase& packed, const MatrixRows* at) const;
+  void run(const core::SelectiveScan& phase, const PackedPhase& packed, const MatrixRows* at,
+           const MatrixRows& checkpoints) const;
   void run(const core::HeadRecurrence& phase, const PackedPhase& packed, const MatrixRows* at) const;
   void run_sequences(const core::Phase& phase, const PackedPhase& packed, const MatrixRows* at) const;
   void walk(std::size_t index, const core::Block& block, std::size_t first, std::size_t last,
@@ -52,9 +56,11 @@ class GradientRecord {
   const core::Network& n_;
   const StateLayout layout_;
   const std::vector<std::int64_t> steps_;
-  const std::int64_t rows_;
+  const std::int64_t count_, seq_;
+  const bool keeps_states_;
   std::int64_t floats_ = 0;
-  AlignedBuffer memory_;
+  KeptBuffer kept_;       // with a backward pass
+  AlignedBuffer memory_;  // without one
   SequenceGroup group_;
   float* final_states_ = nullptr;
 };

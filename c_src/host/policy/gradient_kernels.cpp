@@ -71,28 +71,32 @@ void run_normalize_back(const Norm& norm, const NormGradient& r, std::int64_t n,
   }
 }
 
+// Rows in their order in memory: the rows of one panel after another would each be a cache miss.
 void run_convolve_back(const Convolution& c, const ConvolutionGradient& r, std::int64_t begin,
                        std::int64_t end) {
-  for (std::int64_t i = begin * kPanel; i < end * kPanel; i += kLanes) {
-    F d_bias = load(r.d_bias + i);
-    for (std::int64_t t = 0; t < c.seq; ++t) {
-      float* dv = r.dv + t * c.step + i;
-      const F d = load(dv) * formulas::silu_derivative<Math>(convolution_sum(c, t, i));
-      store(d, dv);
-      d_bias = d_bias + d;
-      for (std::int64_t tap = 0; tap < c.taps; ++tap) {
-        float* to = r.d_weights + tap * c.step + i;
-        store(hn::MulAdd(d, load(input_row(c, t + tap) + i), load(to)), to);
-      }
+  const auto sums_back = [&](std::int64_t t, std::int64_t i) {
+    float* const dv = r.dv + t * c.step + i;
+    const F d = load(dv) * formulas::silu_derivative<Math>(convolution_sum(c, t, i));
+    store(d, dv);
+    store(load(r.d_bias + i) + d, r.d_bias + i);
+    for (std::int64_t tap = 0; tap < c.taps; ++tap) {
+      float* const to = r.d_weights + tap * c.step + i;
+      store(hn::MulAdd(d, load(input_row(c, t + tap) + i), load(to)), to);
     }
-    store(d_bias, r.d_bias + i);
-    for (std::int64_t t = 0; t < c.seq; ++t) {
-      F dx = fill(0.0);
-      for (std::int64_t later = 0; later < c.taps && t + later < c.seq; ++later) {
-        const float* weight = c.weights + (c.taps - 1 - later) * c.step + i;
-        dx = hn::MulAdd(load(weight), load(r.dv + (t + later) * c.step + i), dx);
-      }
-      store(dx, r.dx + t * c.step + i);
+  };
+  const auto input_back = [&](std::int64_t t, std::int64_t i) {
+    F dx = fill(0.0);
+    for (std::int64_t later = 0; later < c.taps && t + later < c.seq; ++later) {
+      const float* const weight = c.weights + (c.taps - 1 - later) * c.step + i;
+      dx = hn::MulAdd(load(weight), load(r.dv + (t + later) * c.step + i), dx);
+    }
+    store(dx, r.dx + t * c.step + i);
+  };
+  const std::int64_t kept = c.taps - 1;  // the last row that reads the input of row t is t + kept
+  for (std::int64_t t = 0; t < c.seq + kept; ++t) {
+    for (std::int64_t i = begin * kPanel; i < end * kPanel; i += kLanes) {
+      if (t < c.seq) sums_back(t, i);
+      if (t >= kept) input_back(t - kept, i);
     }
   }
 }

@@ -24,8 +24,8 @@ struct BackRows {
       const std::int64_t step = steps[static_cast<std::size_t>(scan->out.vector)];
       if (scan->input_dt) by_channel_floats = std::max(by_channel_floats, rows * step);
     }
-    b_sums = AlignedBuffer(sum_floats), c_sums = AlignedBuffer(sum_floats);
-    by_channel = AlignedBuffer(by_channel_floats);
+    b_sums = KeptBuffer(sum_floats), c_sums = KeptBuffer(sum_floats);
+    by_channel = KeptBuffer(by_channel_floats);
   }
   // Floats of a sequence in b_sums and in c_sums.
   static std::int64_t sums_of(const core::SelectiveScan& scan, std::int64_t seq) {
@@ -33,9 +33,9 @@ struct BackRows {
   }
 
   VectorGradients d;
-  AlignedBuffer rows;            // SequenceSums::rows
-  AlignedBuffer b_sums, c_sums;  // ProjectionGradient::sums of each sequence
-  AlignedBuffer by_channel;      // what each channel of a scan passes to input_dt
+  AlignedBuffer rows;         // SequenceSums::rows
+  KeptBuffer b_sums, c_sums;  // ProjectionGradient::sums of each sequence
+  KeptBuffer by_channel;      // what each channel of a scan passes to input_dt
 };
 
 }  // namespace exphil::host

@@ -35,6 +35,7 @@ GradientSequence sequence_of(const core::SelectiveScan& p, const RecordedScan& r
   g.scan = scan_of(p, r.packed, r.at, sequence * seq, seq, r.group.all->length(r.config));
   g.scan.initial_state = state_part(r.group.all->states, r.group, sequence, r.network, p.state);
   g.scan.y = nullptr, g.scan.y_step = 0;
+  g.checkpoints = r.checkpoints.data + sequence * r.checkpoints.step;
   g.dy = {to.dy.data + at, to.dy.step};
   g.dx = to.dx.rows.data + at, g.ddt = to.d_dt.rows.data + at, g.dz = to.dz.rows.data + at;
   if (p.input_dt) g.d_input_dt = r.rows.by_channel.data() + at;
@@ -56,7 +57,8 @@ void scans(const core::SelectiveScan& p, const RecordedScan& r) {
   const ScanGradients to{dy, dx, d_dt, dz};
   const auto run = [&](std::int64_t begin, std::int64_t end, const SequenceSums& sums) {
     AlignedBuffer large;
-    float* scratch = thread_scratch(Scratch::gradient, gradient_scratch_floats(r.packed.rule, seq), &large);
+    const std::int64_t floats = gradient_scratch_floats(r.packed.rule, seq, true);
+    float* scratch = thread_scratch(Scratch::gradient, floats, &large);
     for (std::int64_t i = begin; i < end; ++i) {
       gradient_part(r.packed.rule, sequence_of(p, r, to, sums, i / parts), i % parts, scratch);
     }

@@ -13,7 +13,8 @@ struct RecordedScan {
   const core::Network& network;
   const core::PolicyConfig& config;
   const SequenceGroup& group;
-  const MatrixRows* at;  // of each vector
+  const MatrixRows* at;          // of each vector
+  const MatrixRows checkpoints;  // GradientRecord::before
   BlockSums& sums;
   const PhaseSums& phase;
   BackRows& rows;

@@ -22,8 +22,8 @@ GradientSums::GradientSums(const core::PolicyWeights& weights) {
       of_phase.floats = floats - of_phase.at;
       if (const auto* const p = std::get_if<core::Product>(&phase)) {
         const float* const values = core::values_of(weights.values, p->weight).data();
-        of_phase.product = {values + p->first_row * p->in.size, p->out.size, p->in.size};
-        most_outs = std::max(most_outs, p->out.size), most_depth = std::max(most_depth, p->in.size);
+        of_phase.product = {values + p->first_row * p->in.size, p->out.size, p->in.size,
+                            p->bias != core::kNone};
       }
     }
     sums.totals = AlignedBuffer(floats);

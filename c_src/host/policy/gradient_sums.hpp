@@ -43,7 +43,6 @@ class GradientSums {
   explicit GradientSums(const core::PolicyWeights& weights);
 
   std::vector<BlockSums> blocks;
-  std::int64_t most_outs = 0, most_depth = 0;  // of a product
 
   // Floats of rows at a time that stay in a core's caches.
   static constexpr std::int64_t kRowFloats = std::int64_t{1} << 19;

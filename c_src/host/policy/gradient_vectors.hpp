@@ -7,9 +7,11 @@
 #include <vector>
 
 #include "core/policy/network.hpp"
+#include "host/policy/gradient_gaps.hpp"
 #include "host/policy/phase_access.hpp"
 #include "host/policy/phases.hpp"
 #include "host/simd/aligned.hpp"
+#include "host/simd/kept_buffer.hpp"
 
 namespace exphil::host {
 
@@ -25,7 +27,15 @@ class VectorGradients {
       : n_(network), rows_(rows), steps_(row_steps(network)) {
     std::int64_t& of_frame = steps_[static_cast<std::size_t>(network.frame)];
     of_frame = padded(of_frame);
-    for (const std::int64_t step : steps_) memory_.emplace_back(rows * step);
+    std::int64_t floats = 0;
+    for (const std::int64_t step : steps_) floats += padded(rows * step);
+    memory_ = KeptBuffer(floats);
+    float* next = memory_.data();
+    for (std::size_t id = 0; id < steps_.size(); ++id) {
+      all_.push_back({next, steps_[id]});
+      next += padded(rows * steps_[id]);
+    }
+    for (const core::Block* block : blocks_of(network)) clear_gaps(network, *block, all_, rows);
   }
 
   // Before a block: only `given` has a gradient, in the first `rows` rows.
@@ -45,8 +55,8 @@ class VectorGradients {
 
   // The memory of a span's gradient.
   MatrixRows own(const core::Span& span) {
-    const auto id = static_cast<std::size_t>(span.vector);
-    return {memory_[id].data() + span.first, steps_[id]};
+    const MatrixRows& rows = all_[static_cast<std::size_t>(span.vector)];
+    return {rows.data + span.first, rows.step};
   }
   // The whole gradient of a span, once all readers have passed theirs back: zero where there are none.
   MatrixRows whole(const core::Span& span) {
@@ -106,8 +116,9 @@ class VectorGradients {
  private:
   const core::Network& n_;
   std::int64_t rows_;
-  std::vector<std::int64_t> steps_;       // of each vector
-  std::vector<AlignedBuffer> memory_;     // of each vector, its rows
+  std::vector<std::int64_t> steps_;  // of each vector
+  KeptBuffer memory_;
+  std::vector<MatrixRows> all_;           // of each vector, its rows
   std::vector<std::vector<bool>> there_;  // of each vector's values, whether they have a gradient
   AlignedBuffer buffers_[8];
 };

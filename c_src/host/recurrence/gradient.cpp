@@ -52,13 +52,16 @@ struct Part {
   PartScratch scratch;
 };
 
-// h before every tile: recomputed by the scan, or from the caller's states.
-void find_checkpoints(const ScanRule& rule, const GradientSequence& sequence, const Part& part) {
+// h before every tile, of the part's first block and the ones after it: the caller's, recomputed by the scan,
+// or from the caller's states.
+const float* find_checkpoints(const ScanRule& rule, const GradientSequence& sequence, const Part& part) {
   const std::int64_t row = rule.state * rule.parts(), count = tiles(sequence.scan.seq);
+  if (sequence.checkpoints != nullptr) return sequence.checkpoints + part.first * count * rule.state_block();
   if (sequence.states == nullptr) {
     ScanSequence scan = sequence.scan;
     scan.checkpoints = part.scratch.checkpoints;
-    return scan_channels(rule, scan, part.first, part.last, part.scratch.tile);
+    scan_channels(rule, scan, part.first, part.last, part.scratch.tile);
+    return part.scratch.checkpoints;
   }
   for (std::int64_t block = part.first; block < part.last; ++block) {
     const std::int64_t channel = block * kPanel, lanes = std::min(kPanel, rule.dim - channel);
@@ -74,6 +77,7 @@ void find_checkpoints(const ScanRule& rule, const GradientSequence& sequence, co
       }
     }
   }
+  return part.scratch.checkpoints;
 }
 
 // Clears the sums of this part and loads the gradient of the final state.
@@ -100,7 +104,8 @@ void begin_part(const ScanRule& rule, const GradientSequence& sequence, const Pa
 }
 
 template <core::Dtype T>
-void run_tile(const ScanRule& rule, const GradientSequence& sequence, const Part& part, std::int64_t index) {
+void run_tile(const ScanRule& rule, const GradientSequence& sequence, const Part& part,
+              const float* checkpoints, std::int64_t index) {
   const ScanSequence& scan = sequence.scan;
   const PartScratch& scratch = part.scratch;
   LaneSums b_sums{rule, sequence.b, scan.b.groups, part.number, index, tiles(scan.seq), scratch.db};
@@ -108,6 +113,7 @@ void run_tile(const ScanRule& rule, const GradientSequence& sequence, const Part
   ScanTile tile{};
   carve(rule, scratch.tile, &tile);
   tile.keep_x = true;
+  tile.ahead = -kTile;
   tile.first = index * kTile;
   tile.steps = std::min(kTile, scan.seq - tile.first);
   for (std::int64_t block = part.first; block < part.last; ++block) {
@@ -127,7 +133,7 @@ void run_tile(const ScanRule& rule, const GradientSequence& sequence, const Part
       work.b = project<T>(rule, scan.b, tile, tile.b);
       work.c = project<T>(rule, scan.c, tile, tile.c);
     }
-    work.h = scratch.checkpoints + (own * tiles(scan.seq) + index) * rule.state_block();
+    work.h = checkpoints + (own * tiles(scan.seq) + index) * rule.state_block();
     work.g = scratch.g + own * rule.state_block();
     work.dy = scratch.dy, work.ddt = scratch.ddt, work.ddt_x = scratch.ddt_x;
     work.y = scan.z.data != nullptr ? tile.y : nullptr;
@@ -144,10 +150,10 @@ void run_tile(const ScanRule& rule, const GradientSequence& sequence, const Part
 
 template <core::Dtype T>
 void run_part(const ScanRule& rule, const GradientSequence& sequence, const Part& part) {
-  find_checkpoints(rule, sequence, part);
+  const float* const checkpoints = find_checkpoints(rule, sequence, part);
   begin_part(rule, sequence, part);
   for (std::int64_t index = tiles(sequence.scan.seq); index-- > 0;) {
-    run_tile<T>(rule, sequence, part, index);
+    run_tile<T>(rule, sequence, part, checkpoints, index);
     core::give_way();
   }
   const std::int64_t row = rule.state * rule.parts();
@@ -161,7 +167,7 @@ void run_part(const ScanRule& rule, const GradientSequence& sequence, const Part
 void run_gradient_part(const ScanRule& rule, const GradientSequence& sequence, std::int64_t number,
                        float* scratch) {
   Part part{number, number * kPartBlocks, std::min((number + 1) * kPartBlocks, panels(rule.dim)), {}};
-  carve_part(rule, sequence.scan.seq, scratch, &part.scratch);
+  carve_part(rule, sequence.scan.seq, sequence.checkpoints != nullptr, scratch, &part.scratch);
   switch (rule.dtype) {
     case core::Dtype::f16:
       return run_part<core::Dtype::f16>(rule, sequence, part);
@@ -182,9 +188,9 @@ namespace exphil::host {
 
 HWY_EXPORT(run_gradient_part);
 
-std::int64_t gradient_scratch_floats(const ScanRule& rule, std::int64_t seq) {
+std::int64_t gradient_scratch_floats(const ScanRule& rule, std::int64_t seq, bool has_checkpoints) {
   PartScratch scratch;
-  return carve_part(rule, seq, nullptr, &scratch);
+  return carve_part(rule, seq, has_checkpoints, nullptr, &scratch);
 }
 
 void gradient_part(const ScanRule& rule, const GradientSequence& sequence, std::int64_t part,

@@ -34,10 +34,13 @@ struct ProjectionGradient {
 };
 
 struct GradientSequence {
-  ScanSequence scan;  // operands and `checkpoints` (set by run_gradient_part); no other results
+  ScanSequence scan;  // operands; no results
   Rows dy;
   const float* d_final_state = nullptr;  // {dim, state, parts} or null
-  const float* states = nullptr;  // of scan_with_states: after step t at states + t states_step; or null
+  // What is known of h; null where it is computed again. Before each tile of all blocks of channels, as
+  // scan_channels() leaves it (ScanSequence::checkpoints), or ...
+  const float* checkpoints = nullptr;
+  const float* states = nullptr;  // ... of scan_with_states: after step t at states + t states_step; or null
   std::int64_t states_step = 0;
 
   void *dx = nullptr, *ddt = nullptr, *dz = nullptr;  // rows of rule.dtype as far apart as dy's; or null
@@ -50,10 +53,11 @@ struct GradientSequence {
   ProjectionGradient b, c;
 };
 
-std::int64_t gradient_scratch_floats(const ScanRule& rule, std::int64_t seq);
+// Of a call without checkpoints of the caller's, or of one with them.
+std::int64_t gradient_scratch_floats(const ScanRule& rule, std::int64_t seq, bool has_checkpoints);
 
 // Computes every gradient of part `part` of the channels. Parts are independent. Any thread, with its own
-// scratch: gradient_scratch_floats(rule, seq) floats, 64-byte aligned.
+// scratch: gradient_scratch_floats() floats, 64-byte aligned.
 void gradient_part(const ScanRule& rule, const GradientSequence& sequence, std::int64_t part, float* scratch);
 
 }  // namespace exphil::host

@@ -79,7 +79,7 @@ HWY_INLINE void states_again(const GradientTile& r, std::int64_t at, std::int64_
     const W b = r.b.shared ? N::shared(b_row + at) : N::panel(b_row + panel);
     W abar, gain;
     discretize<D, kClamp>(a, load(r.tile->dt + s * kPanel + o), &abar, &gain);
-    const std::int64_t place = s * 2 * kPanel;
+    const std::int64_t place = s * N::kParts * kPanel;
     N::put(h, history.before + place);
     N::put(abar, history.abar + place);
     W input = b * load(r.tile->dt_x + s * kPanel + o);
@@ -96,7 +96,7 @@ HWY_INLINE void states_again(const GradientTile& r, std::int64_t at, std::int64_
       store(N::add_output(c, h, load(y)), y);
     }
   }
-  N::put(h, history.before + steps * 2 * kPanel);
+  N::put(h, history.before + steps * N::kParts * kPanel);
 }
 
 // The same as formulas::advance_gradient for h' = Abar (h + dt' x B), real zoh.
@@ -115,12 +115,12 @@ HWY_INLINE void steps_back(const GradientTile& r, std::int64_t at, std::int64_t 
   // For real zoh, packed A is scaled by log2(e).
   if constexpr (D == Discretization::zoh && N::kParts == 1) a = a * fill(0.6931471805599453);
   W g = N::panel(r.g + panel), da = G::zero(), db = G::zero(), dc = G::zero();
-  W after = N::panel(history.before + r.tile->steps * 2 * kPanel);
+  W after = N::panel(history.before + r.tile->steps * N::kParts * kPanel);
   for (std::int64_t s = r.tile->steps; s-- > 0;) {
     const float *b_row = r.b.data + s * r.b.step, *c_row = r.c.data + s * r.c.step;
     const W b = r.b.shared ? N::shared(b_row + at) : N::panel(b_row + panel);
     const W c = r.c.shared ? N::shared(c_row + at) : N::panel(c_row + panel);
-    const std::int64_t step = s * kPanel + o, place = s * 2 * kPanel;
+    const std::int64_t step = s * kPanel + o, place = s * N::kParts * kPanel;
     const F dy = load(r.dy + step), dt = load(r.tile->dt + step), dt_x = load(r.tile->dt_x + step);
     const W before = N::panel(history.before + place), abar = N::panel(history.abar + place);
     W gain = abar;  // not used by zoh
@@ -157,7 +157,11 @@ HWY_INLINE void steps_back(const GradientTile& r, std::int64_t at, std::int64_t 
 }
 
 template <Discretization D, class W, bool kDecaysInput = false>
-void diagonal_gradient(const GradientTile& r) {
+void diagonal_gradient(const GradientTile& given) {
+  // Copies: the compiler would read what is given again after every store, which might have changed it.
+  const ScanTile tile = *given.tile;
+  GradientTile r = given;
+  r.tile = &tile;
   StateHistory history;
   for (std::int64_t o = 0; o < kPanel; o += kLanes) {
     for (std::int64_t n = 0; n < r.rule->state; ++n) {

@@ -10,7 +10,7 @@ namespace exphil::host {
 
 struct PartScratch {
   float* tile;              // as for scan_channels: scan_scratch_floats
-  float* checkpoints;       // {kPartBlocks, tiles, state, parts, kPanel}
+  float* checkpoints;       // {kPartBlocks, tiles, state, parts, kPanel}, unless the caller has them
   float* g;                 // the gradient of h: {kPartBlocks, state, parts, kPanel}
   float *dy, *ddt, *ddt_x;  // {kTile, kPanel}
   float *db, *dc;           // {state, parts, kTile, kPanel}
@@ -19,7 +19,8 @@ struct PartScratch {
 
 // Divides `base` into the arrays; returns the number
 // of floats. With a null base only the size is valid.
-inline std::int64_t carve_part(const ScanRule& rule, std::int64_t seq, float* base, PartScratch* scratch) {
+inline std::int64_t carve_part(const ScanRule& rule, std::int64_t seq, bool has_checkpoints, float* base,
+                               PartScratch* scratch) {
   std::int64_t taken = 0;
   const auto take = [&](std::int64_t floats) {
     float* from = base == nullptr ? nullptr : base + taken;
@@ -28,7 +29,7 @@ inline std::int64_t carve_part(const ScanRule& rule, std::int64_t seq, float* ba
   };
   const std::int64_t blocks = std::min(kPartBlocks, panels(rule.dim));
   scratch->tile = take(scan_scratch_floats(rule));
-  scratch->checkpoints = take(blocks * tiles(seq) * rule.state_block());
+  scratch->checkpoints = take(has_checkpoints ? 0 : blocks * tiles(seq) * rule.state_block());
   scratch->g = take(blocks * rule.state_block());
   scratch->dy = take(kTile * kPanel);
   scratch->ddt = take(kTile * kPanel);

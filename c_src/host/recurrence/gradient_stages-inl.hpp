@@ -28,6 +28,9 @@ void begin_gradient(const ScanRule& rule, const GradientSequence& sequence, cons
   const F scale = fill(rule.complex ? 2.0 : 1.0);  // y = 2 Re <C, h>
   for (std::int64_t step = 0; step < tile.steps; ++step) {
     const std::int64_t t = tile.first + step;
+    prefetch_row<T>(sequence.dy, t + tile.ahead, sequence.scan, tile);
+    for (const void* const to : {sequence.dx, sequence.ddt, sequence.dz})
+      prefetch_row<T>({to, sequence.dy.step}, t, sequence.scan, tile);
     const Element<T>* dy_row = whole_row(row_at<T>(sequence.dy, t, tile.channel), tile.lanes, dy_copy);
     const Element<T>* z_row =
         z.data == nullptr ? nullptr : whole_row(row_at<T>(z, t, tile.channel), tile.lanes, z_copy);

@@ -52,7 +52,7 @@ HWY_INLINE F larger_or_nan(F bound, F next) {
 template <core::Dtype T>
 HWY_INLINE void prefetch_row(const Rows& rows, std::int64_t t, const ScanSequence& sequence,
                              const ScanTile& tile) {
-  if (rows.data != nullptr && t < sequence.seq) hwy::Prefetch(row_at<T>(rows, t, tile.channel));
+  if (rows.data != nullptr && t >= 0 && t < sequence.seq) hwy::Prefetch(row_at<T>(rows, t, tile.channel));
 }
 
 template <core::Dtype T>
@@ -62,8 +62,8 @@ void prepare(const ScanRule& rule, const ScanSequence& sequence, float a_bound, 
   F bound = fill(0.0);
   for (std::int64_t step = 0; step < tile.steps; ++step) {
     const std::int64_t t = tile.first + step;
-    prefetch_row<T>(sequence.x, t + kTile, sequence, tile);
-    prefetch_row<T>(sequence.dt, t + kTile, sequence, tile);
+    prefetch_row<T>(sequence.x, t + tile.ahead, sequence, tile);
+    prefetch_row<T>(sequence.dt, t + tile.ahead, sequence, tile);
     prefetch_row<T>(sequence.z, t, sequence, tile);
     const Element<T>* x_row = whole_row(row_at<T>(sequence.x, t, tile.channel), tile.lanes, x_copy);
     const Element<T>* dt_row = whole_row(row_at<T>(sequence.dt, t, tile.channel), tile.lanes, dt_copy);

@@ -14,6 +14,7 @@ inline constexpr std::int64_t kTile = 16;
 
 struct ScanTile {
   std::int64_t first = 0, steps = 0;    // time
+  std::int64_t ahead = kTile;           // from a step to that of the next tile, whose rows are prefetched
   std::int64_t channel = 0, lanes = 0;  // channels [channel, channel + lanes), lanes <= kPanel
   bool keep_x = false;                  // prepare stores x too
   bool within_range = false;            // all |A dt'| of the tile are below the sequence's a_bounds limit

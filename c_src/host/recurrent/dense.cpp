@@ -159,11 +159,10 @@ void walk_back(const Group& group, const Sizes& n, const LinearGradient& r, Reco
 // The sum over all frames of h_(t-1)^T times the gradient of h_(t-1) r.
 void write_weights(const RecurrentCall& call, const Sizes& n, LinearGradient& r, const Record& record) {
   const RecurrentShape& s = call.shape;
-  ProductScratch scratch(n.sums, n.hidden);
   const auto rows = [](const AlignedBuffer& from, std::int64_t step) {
     return MatrixRows{const_cast<float*>(from.data()), step};
   };
-  r.add(rows(record.sums, n.sums), rows(record.h, n.width), s.batch * s.seq, scratch);
+  r.add(rows(record.sums, n.sums), rows(record.h, n.width), s.batch * s.seq);
   AlignedBuffer turned(n.sums * n.hidden), row(padded(n.sums));
   r.write(turned.data(), nullptr);
   auto* const to = static_cast<char*>(call.operands[Id::grad_x1]);
@@ -192,7 +191,7 @@ void dense_scan_grad(const RecurrentCall& call) {
   const AlignedBuffer weights = transposed_weights(call, n);
   AlignedBuffer packed(packed_floats(n.sums, n.hidden));
   const PackedMatrix r = pack_matrix(weights.data(), nullptr, n.sums, n.hidden, packed.data());
-  LinearGradient back(weights.data(), n.sums, n.hidden);
+  LinearGradient back(weights.data(), n.sums, n.hidden, false);
   Record record(call.shape, n);
   each_group(call, [&](const Group& group) {
     walk(group, n, r, &record);

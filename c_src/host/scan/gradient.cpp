@@ -129,7 +129,8 @@ void selective_scan_grad(const ScanGradProblem& problem, const ScanGradOutputs& 
   const std::int64_t parts = parts_of(rule.dim), row = rule.state * rule.parts();
   core::parallel_for(scan.batch * parts, 1, [&](std::int64_t begin, std::int64_t end) {
     AlignedBuffer large;
-    float* scratch = thread_scratch(Scratch::gradient, gradient_scratch_floats(rule, scan.seq), &large);
+    float* scratch =
+        thread_scratch(Scratch::gradient, gradient_scratch_floats(rule, scan.seq, false), &large);
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t b = i / parts, state = b * rule.dim * row;
       GradientSequence sequence;

@@ -2,34 +2,64 @@
 
 #include <algorithm>
 
+#include "core/work/background.hpp"
 #include "core/work/parallel.hpp"
 #include "host/simd/rows.hpp"
+#include "host/simd/thread_scratch.hpp"
 
 namespace exphil::host {
 
-ProductScratch::ProductScratch(std::int64_t most_outs, std::int64_t most_depth)
-    : memory_(most_outs * kChunk + padded(most_depth) * (kChunk + 1)) {
-  columns = memory_.data();
-  panels = columns + most_outs * kChunk;
-  zeros = panels + padded(most_depth) * kChunk;
+namespace {
+
+// A thread takes at most this part of a weight at a time: what it packs of dy and x is in its L2, and serves
+// many products. Below the least parts packing would take a tenth of the time.
+constexpr std::int64_t kMostOuts = 256, kMostPanels = 16, kLeastOuts = 96, kLeastPanels = 6;
+// Rows of dy and x that are packed at a time. Two panels of them stay in L1 while all columns pass. A column
+// is one line longer, so that the columns do not share a few sets of L1.
+constexpr std::int64_t kRows = 128, kColumn = kRows + kPanel;
+
+// {columns of dy, panels of x, zeros}
+constexpr std::int64_t kScratchFloats = kMostOuts * kColumn + kMostPanels * kPanel * (kRows + 1);
+
+std::int64_t begin_of(std::int64_t index, std::int64_t count, std::int64_t all) {
+  return index * all / count;
 }
 
-LinearGradient::LinearGradient(const float* weights, std::int64_t outs, std::int64_t depth)
+// How many nearly equal parts the outputs and the panels of the inputs are cut into: two for each thread,
+// where that leaves enough of them.
+struct Parts {
+  Parts(std::int64_t outs, std::int64_t panels)
+      : down((outs + kMostOuts - 1) / kMostOuts), across((panels + kMostPanels - 1) / kMostPanels) {
+    while (down * across < 2 * core::threads()) {
+      const bool tall = outs / down >= 2 * kLeastOuts, wide = panels / across >= 2 * kLeastPanels;
+      if (!tall && !wide) return;
+      (tall && (!wide || outs / down >= panels / across * kPanel) ? down : across) *= 2;
+    }
+  }
+  std::int64_t down, across;
+};
+
+}  // namespace
+
+// Outputs [first_out, last_out) and panels [first_panel, last_panel) of the inputs.
+struct LinearGradient::Tile {
+  std::int64_t first_out, last_out, first_panel, last_panel;
+};
+
+LinearGradient::LinearGradient(const float* weights, std::int64_t outs, std::int64_t depth, bool has_bias)
     : outs_(outs),
       depth_(depth),
       packed_(packed_floats(depth, outs)),
       sums_(outs * padded(depth)),
-      bias_(padded(outs)) {
-  float* to = packed_.data();
+      bias_(has_bias ? padded(outs) : 0) {
+  float *const to = packed_.data(), *const bias = to + padded(depth) * outs;
   core::parallel_for(host::panels(depth), 4, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t panel = begin; panel < end; ++panel) {
-      const std::int64_t first = panel * kPanel, lanes = std::min(kPanel, depth - first);
-      for (std::int64_t out = 0; out < outs; ++out) {
-        std::copy_n(weights + out * depth + first, lanes, to + (panel * outs + out) * kPanel);
-      }
-    }
+    const std::int64_t first = begin * kPanel, last = std::min(end * kPanel, depth);
+    pack_rows(weights + first, depth, outs, last - first, to + first * outs);
+    std::fill_n(sums_.data() + first * outs, (end - begin) * kPanel * outs, 0.0f);
   });
-  transposed_ = {depth, outs, to, to + padded(depth) * outs};  // the bias stays zero
+  std::fill_n(bias, padded(depth), 0.0f);
+  transposed_ = {depth, outs, to, bias};
 }
 
 void LinearGradient::back(MatrixRows dy, std::int64_t rows, MatrixRows dx, Epilogue epilogue) const {
@@ -43,29 +73,40 @@ void LinearGradient::add_back(MatrixRows dy, std::int64_t rows, MatrixRows dx) c
   multiply(transposed_, dy.data, dy.step, rows, dx, Epilogue::add, 0, host::panels(depth_));
 }
 
-void LinearGradient::add(MatrixRows dy, MatrixRows x, std::int64_t rows, ProductScratch& scratch) {
-  for (std::int64_t first = 0; first < rows; first += ProductScratch::kChunk) {
-    const std::int64_t count = std::min(ProductScratch::kChunk, rows - first);
-    const float *dy_rows = dy.data + first * dy.step, *x_rows = x.data + first * x.step;
-    // x is the matrix of the product, with the rows as its depth.
-    core::parallel_for(host::panels(depth_), 4, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t panel = begin; panel < end; ++panel) {
-        const std::int64_t lanes = std::min(kPanel, depth_ - panel * kPanel);
-        float* to = scratch.panels + panel * count * kPanel;
-        for (std::int64_t row = 0; row < count; ++row, to += kPanel) {
-          std::copy_n(x_rows + row * x.step + panel * kPanel, lanes, to);
-          std::fill(to + lanes, to + kPanel, 0.0f);
-        }
-      }
-    });
-    const PackedMatrix matrix{depth_, count, scratch.panels, scratch.zeros};
-    core::parallel_for(outs_, kPieceRows, [&](std::int64_t begin, std::int64_t end) {
-      float* columns = scratch.columns + begin * count;
-      transpose(dy_rows + begin, dy.step, count, end - begin, columns, count);
-      multiply(matrix, columns, count, end - begin, {sums_.data() + begin * padded(depth_), padded(depth_)},
-               Epilogue::add, 0, host::panels(depth_));
-    });
-    add_rows(dy_rows, count, dy.step, bias_.data(), 0, host::panels(outs_));
+void LinearGradient::add(MatrixRows dy, MatrixRows x, std::int64_t rows) {
+  const std::int64_t out_panels = host::panels(outs_), panels = host::panels(depth_);
+  const Parts parts(outs_, panels);
+  core::parallel_for(parts.down * parts.across, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (; begin < end; ++begin) {
+      const std::int64_t i = begin / parts.across, j = begin % parts.across;
+      const std::int64_t last_out = begin_of(i + 1, parts.down, out_panels) * kPanel;
+      add_tile({begin_of(i, parts.down, out_panels) * kPanel, std::min(outs_, last_out),
+                begin_of(j, parts.across, panels), begin_of(j + 1, parts.across, panels)},
+               dy, x, rows);
+    }
+  });
+}
+
+// x is the matrix of the product, with the rows as its depth.
+void LinearGradient::add_tile(const Tile& tile, MatrixRows dy, MatrixRows x, std::int64_t rows) {
+  float* const columns = thread_scratch(Scratch::product, kScratchFloats);
+  float* const panels = columns + kMostOuts * kColumn;
+  float* const zeros = panels + kMostPanels * kPanel * kRows;
+  const std::int64_t outs = tile.last_out - tile.first_out, width = tile.last_panel - tile.first_panel;
+  const std::int64_t first = tile.first_panel * kPanel, inputs = std::min(depth_ - first, width * kPanel);
+  float* const sums = sums_.data() + tile.first_out * padded(depth_) + first;
+  std::fill_n(zeros, width * kPanel, 0.0f);
+  for (std::int64_t row = 0; row < rows; row += kRows) {
+    const std::int64_t count = std::min(kRows, rows - row);
+    const float* const dy_rows = dy.data + row * dy.step + tile.first_out;
+    pack_rows(x.data + row * x.step + first, x.step, count, inputs, panels);
+    transpose(dy_rows, dy.step, count, outs, columns, kColumn);
+    multiply({width * kPanel, count, panels, zeros}, columns, kColumn, outs, {sums, padded(depth_)},
+             Epilogue::add, 0, width);
+    if (first == 0 && bias_.floats() > 0) {
+      add_rows(dy_rows, count, dy.step, bias_.data() + tile.first_out, 0, host::panels(outs));
+    }
+    core::give_way();
   }
 }
 

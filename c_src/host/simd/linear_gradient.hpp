@@ -6,46 +6,38 @@
 #include <cstdint>
 
 #include "host/simd/aligned.hpp"
+#include "host/simd/kept_buffer.hpp"
 #include "host/simd/matmul.hpp"
 
 namespace exphil::host {
 
-// Rows, or outputs of a weight, in one piece of a thread.
+// Rows in one piece of a thread.
 inline constexpr std::int64_t kPieceRows = 48;
-
-// Memory that the products of all layers use in turn.
-class ProductScratch {
- public:
-  // Rows in one product: the columns of dy and the panels of x then fit into L2.
-  static constexpr std::int64_t kChunk = 512;
-  ProductScratch(std::int64_t most_outs, std::int64_t most_depth);
-  float *columns, *panels;  // {outs, kChunk} and {panels(depth), kChunk, kPanel}
-  const float* zeros;       // {padded(depth)}
-
- private:
-  AlignedBuffer memory_;
-};
 
 class LinearGradient {
  public:
   LinearGradient() = default;
-  // weights: {outs, depth}.
-  LinearGradient(const float* weights, std::int64_t outs, std::int64_t depth);
+  // weights: {outs, depth}. has_bias: whether the sum of b is wanted.
+  LinearGradient(const float* weights, std::int64_t outs, std::int64_t depth, bool has_bias);
 
   // dx = dy W, or dx += dy W; dx has padded(depth) floats a row.
   void back(MatrixRows dy, std::int64_t rows, MatrixRows dx, Epilogue epilogue) const;
   // The second one in the calling thread.
   void add_back(MatrixRows dy, std::int64_t rows, MatrixRows dx) const;
   // Adds dy^T x to the sum of W, and the sum of dy to that of b.
-  void add(MatrixRows dy, MatrixRows x, std::int64_t rows, ProductScratch& scratch);
-  // The sums: {outs, depth}; {outs} or null.
+  void add(MatrixRows dy, MatrixRows x, std::int64_t rows);
+  // The sums: {outs, depth}; {outs}, or null where there is none.
   void write(float* weights, float* bias) const;
 
  private:
+  struct Tile;
+  void add_tile(const Tile& tile, MatrixRows dy, MatrixRows x, std::int64_t rows);
+
   std::int64_t outs_ = 0, depth_ = 0;
-  AlignedBuffer packed_;  // W^T
+  KeptBuffer packed_;  // W^T
   PackedMatrix transposed_;
-  AlignedBuffer sums_, bias_;  // {outs, padded(depth)}, {padded(outs)}
+  KeptBuffer sums_;     // {outs, padded(depth)}
+  AlignedBuffer bias_;  // {padded(outs)}, or nothing
 };
 
 }  // namespace exphil::host

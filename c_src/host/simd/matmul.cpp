@@ -103,8 +103,11 @@ void tile(const PackedMatrix& matrix, std::int64_t panel, const float* x, std::i
     accumulate<kStored, true>(w, panel_step, x + 1, x_step, sums.odd);
   }
   if (k < depth) accumulate<kStored, false>(w, panel_step, x, x_step, sums.even);
+  HWY_UNROLL(8)  // else the sums go through memory
   for (int r = 0; r < kRows; ++r) {
+    HWY_UNROLL(8)
     for (int p = 0; p < kPanels; ++p) {
+      HWY_UNROLL(16)
       for (int v = 0; v < kVectors; ++v) {
         const std::int64_t out = (panel + p) * kPanel + v * kLanes;
         float* to = y.data + r * y.step + out;

@@ -14,4 +14,7 @@ void add_rows(const float* from, std::int64_t rows, std::int64_t step, float* su
 void transpose(const float* from, std::int64_t from_step, std::int64_t rows, std::int64_t columns, float* to,
                std::int64_t step);
 
+// {rows, columns} -> {panels(columns), rows, kPanel}, zero padded.
+void pack_rows(const float* from, std::int64_t from_step, std::int64_t rows, std::int64_t columns, float* to);
+
 }  // namespace exphil::host

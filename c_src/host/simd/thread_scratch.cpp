@@ -12,7 +12,7 @@ namespace exphil::host {
 namespace {
 
 struct Blocks {
-  AlignedBuffer of_use[2];
+  AlignedBuffer of_use[kScratchUses];
 };
 
 pthread_key_t make_key() {

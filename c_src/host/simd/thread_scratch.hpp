@@ -10,7 +10,8 @@
 namespace exphil::host {
 
 // The use of the memory. A thread may hold one block for each use.
-enum class Scratch { scan, gradient };
+enum class Scratch { scan, gradient, product };
+inline constexpr int kScratchUses = 3;
 
 // At least `floats` floats, uninitialised, until the thread's next call for the same use. Throws
 // out_of_memory or bad_alloc.

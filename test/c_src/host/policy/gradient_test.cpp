@@ -1,10 +1,13 @@
 // The gradient of a policy on the CPU against the oracle, and its bits.
 
 #include <algorithm>
+#include <limits>
+#include <vector>
 
 #include "core/work/parallel.hpp"
 #include "host/policy/gradient_sums.hpp"
 #include "host/policy/policy.hpp"
+#include "host/simd/kept_buffer.hpp"
 #include "host/simd/targets.hpp"
 #include "support/catch.hpp"
 #include "support/exphil_data.hpp"
@@ -36,6 +39,17 @@ test::PolicySpec wide_spec() {
   spec.d_input = 19, spec.d_model = 33, spec.d_inner = 70, spec.d_state = 17, spec.dt_rank = 5,
   spec.d_output = 20;
   return spec;
+}
+
+// Leaves NaN in two blocks of every size that a call with few rows takes.
+void spoil_kept_memory() {
+  std::vector<host::KeptBuffer> blocks;
+  for (std::int64_t floats = 1024; floats < 1 << 20; floats += floats / 8) {
+    for (int i = 0; i < 2; ++i) {
+      blocks.emplace_back(floats);
+      std::fill_n(blocks.back().data(), floats, std::numeric_limits<float>::quiet_NaN());
+    }
+  }
 }
 
 }  // namespace
@@ -103,6 +117,17 @@ TEST_CASE("a policy's gradient has the same bits in every run, with any number o
   const test::PolicyGradResult alone = run(*policy, c);
   core::set_threads(0);
   for (int i = 0; i < 5; ++i) CHECK(test::same_bits(run(*policy, c), alone));
+}
+
+TEST_CASE("a gradient does not depend on what earlier calls left in its memory", "[host][policy][gradient]") {
+  for (const test::NamedPolicy& policy : test::every_small_policy()) {
+    CAPTURE(policy.name);
+    for (const bool with_state : {false, true}) {
+      spoil_kept_memory();
+      check_against_oracle(*policy.weights, test::policy_grad_case(policy.weights->config, 3, 17, with_state),
+                           2e-5);
+    }
+  }
 }
 
 TEST_CASE("outputs, states and the gradient of frames do not depend on the batch",
