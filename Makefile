@@ -66,7 +66,10 @@ MACHINE_FLAGS := -march=armv8-a+crypto
 endif
 # initial-exec: each thread has its thread-local data from its start. Otherwise glibc allocates it at the first use, and ends
 # the process where it has no memory.
-FLAGS = $(strip -std=c++17 $(MACHINE_FLAGS)) $(CXXFLAGS) $(WARNINGS) -fPIC -ftls-model=initial-exec -fvisibility=hidden -ffp-contract=on -MMD -MP -Ic_src -I.
+FLAGS = $(strip -std=c++17 $(MACHINE_FLAGS)) $(CXXFLAGS) $(WARNINGS) -fPIC -ftls-model=initial-exec -fvisibility=hidden -ffp-contract=on $(DEPENDENCIES) -MP -Ic_src -I.
+# What an object depends on, for make: without the system's headers. Those of Highway include the file that includes them again, and
+# with it headers of this project, which would be left out too.
+DEPENDENCIES = $(if $(filter $(addprefix %/,$(ALONE:.cpp=.o)),$@),-MD,-MMD)
 LIBS := -lhwy -ltbb -lz -ldl -lpthread
 
 # Every file of a folder, recursively.

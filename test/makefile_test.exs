@@ -53,6 +53,22 @@ defmodule ExPhil.Native.MakefileTest do
     refute output =~ "exphil_native_xla"
   end
 
+  # g++ takes what a system's header includes for the system's, and Highway's include a file again for each kind of processor. An
+  # object that was not built again after such a header had changed ended the VM.
+  test "what is compiled for several processors depends on the headers it has for each" do
+    for file <- Path.wildcard("c_src/**/*.cpp"), text = File.read!(file), text =~ "<hwy/foreach_target.h>" do
+      headers = ~r/^#include "(.*-inl\.hpp)"$/m |> Regex.scan(text, capture: :all_but_first) |> List.flatten()
+      {commands, 0} = make(["-n", "-W", file, String.replace("build/#{file}", ".cpp", ".o")], %{})
+      assert {file, true} == {file, commands =~ " -MD "}
+      dependencies = File.read(String.replace("build/#{file}", ".cpp", ".d"))
+
+      # Where it was built here, and since the Makefile asks for them.
+      with {:ok, list} <- dependencies, true <- list =~ "foreach_target.h" do
+        for header <- headers, do: assert({file, header, true} == {file, header, list =~ header})
+      end
+    end
+  end
+
   # Writes the files that g++ would.
   @compiler """
   #!/bin/sh
