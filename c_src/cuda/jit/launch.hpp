@@ -63,4 +63,15 @@ void launch_overlapped(Context& context, CUfunction function, Dim3 grid, Dim3 bl
   context.check(driver().cuLaunchKernelEx(&config, function, pointers, nullptr), "cuLaunchKernelEx");
 }
 
+// A cooperative launch: all blocks are resident together, so that they may wait for each other.
+template <class... Args>
+void launch_cooperative(Context& context, CUfunction function, Dim3 grid, Dim3 block,
+                        std::size_t shared_bytes, CUstream stream, const Args&... args) {
+  void* pointers[] = {const_cast<void*>(static_cast<const void*>(&args))...};
+  context.check(
+      driver().cuLaunchCooperativeKernel(function, grid.x, grid.y, grid.z, block.x, block.y, block.z,
+                                         static_cast<unsigned>(shared_bytes), stream, pointers),
+      "cuLaunchCooperativeKernel");
+}
+
 }  // namespace exphil::cuda
