@@ -26,16 +26,12 @@ KernelSpec product_follow_kernel(const PolicyDims& dims, int product) {
 unsigned LayerWords::reserve(Context& context, CUstream stream, std::int64_t rows, std::int64_t values,
                              int layers) {
   const auto numbers = static_cast<unsigned>(layers);
-  const bool grows = rows > rows_ || values != values_;
-  if (grows) {
-    rows_ = 0;  // until the allocation has succeeded
+  if (rows > rows_ || values != values_ || next_ > std::numeric_limits<unsigned>::max() - numbers) {
+    rows_ = 0;  // until all of this has succeeded
     memory_ = context.device_pool().allocate(
         static_cast<std::size_t>(std::min(layers - 1, 2) * rows * values) * sizeof(Word));
-    rows_ = rows, values_ = values;
-  }
-  if (grows || next_ > std::numeric_limits<unsigned>::max() - numbers) {
-    next_ = 1;  // no layer has number 0
     context.check(driver().cuMemsetD8Async(memory_.address(), 0, memory_.bytes(), stream), "cuMemsetD8Async");
+    rows_ = rows, values_ = values, next_ = 1;  // no layer has number 0
   }
   const unsigned first = next_;
   next_ += numbers;
@@ -58,17 +54,16 @@ std::optional<LayerPipeline> LayerPipeline::find(Context& context, const PolicyD
   return made;
 }
 
-CellWalk::Split LayerPipeline::split(int sequences) const {
+std::optional<CellWalk::Split> LayerPipeline::split(int sequences) const {
   // The walks of two layers at least run at the same time, and the products between them.
   constexpr int kSideBySide = 4;
   const CellWalk::Split alone = walk_.split(sequences), split = walk_.split(sequences, kSideBySide);
   const bool fit = split.together == alone.together && split.clusters * split.together >= sequences;
-  return fit ? split : CellWalk::Split{0, 0};
+  return fit ? std::optional(split) : std::nullopt;
 }
 
-void LayerPipeline::enqueue_product(Context& context, CUstream stream,
-                                    policy::FollowArguments arguments) const {
-  const CellWalk::Split split = this->split(arguments.sequences);
+void LayerPipeline::enqueue_product(Context& context, CUstream stream, policy::FollowArguments arguments,
+                                    const CellWalk::Split& split) const {
   arguments.together = split.together;
   const Dim3 grid{static_cast<unsigned>(policy::divide_up(columns_, policy::kFewColumns)),
                   static_cast<unsigned>(split.clusters), static_cast<unsigned>(sharing_)};

@@ -33,7 +33,7 @@ int pipelined_product(const PolicyDims& dims, const PolicyTuning& tuning);
 class LayerWords {
  public:
   // Room for so many rows of layers with these numbers of values; no work on it may be in flight. Numbers of
-  // layers that no word has: the first of them.
+  // layers that no word has: the first of them. Where it throws, the next call begins anew.
   unsigned reserve(Context& context, CUstream stream, std::int64_t rows, std::int64_t values, int layers);
 
   using Word = unsigned long long;
@@ -56,13 +56,13 @@ class LayerPipeline {
   const CellWalk& walk() const { return walk_; }
   int units() const { return units_; }
   int values() const { return units_ + columns_; }  // of a row
-  // Whether so many sequences are walked this way: where a layer leaves room for another one beside it.
-  // Otherwise more sequences would share a cluster: 32 took 389 us side by side, one layer after another 351.
-  bool takes(int sequences) const { return split(sequences).together > 0; }
-  // How a layer's walk shares them; nothing together where they are not taken.
-  CellWalk::Split split(int sequences) const;
+  // How a layer's walk shares so many sequences; nothing where they are not walked this way, because a layer
+  // leaves no room for another one beside it. Then more sequences would share a cluster: 32 took 389 us side
+  // by side, one layer after another 351.
+  std::optional<CellWalk::Split> split(int sequences) const;
   // arguments: without `together`.
-  void enqueue_product(Context& context, CUstream stream, policy::FollowArguments arguments) const;
+  void enqueue_product(Context& context, CUstream stream, policy::FollowArguments arguments,
+                       const CellWalk::Split& split) const;
 
  private:
   explicit LayerPipeline(const CellWalk& walk) : walk_(walk) {}

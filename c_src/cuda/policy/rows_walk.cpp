@@ -192,7 +192,7 @@ bool RowKernels::Walk::walked(int cell, const Phases& phases, const policy::Cell
   a.number = number_ + static_cast<unsigned>(layer_);
   if (layer_ > 0) a.tagged_x = b_.words.product(layer_, pipeline_->units());
   if (layer_ + 1 < n_.layers) a.tagged_out = b_.words.outputs(layer_ + 1);
-  walk.enqueue(k_.context_, stream_, a, pipeline_->split(a.sequences));
+  walk.enqueue(k_.context_, stream_, a, *side_by_side_);
   return true;
 }
 
@@ -203,7 +203,7 @@ void RowKernels::Walk::follow(const policy::Product& product, const RowLayout::P
   a.number = number_ + static_cast<unsigned>(layer_);
   a.seq = job_.seq, a.sequences = job_.sequences;
   std::memcpy(&a.epsilon, &product.epsilon, sizeof(a.epsilon));
-  pipeline_->enqueue_product(k_.context_, stream_, a);
+  pipeline_->enqueue_product(k_.context_, stream_, a, *side_by_side_);
 }
 
 void RowKernels::Walk::recurrent_products(int before, const Phases& phases, std::int64_t sequences) {

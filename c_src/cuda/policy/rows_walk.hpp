@@ -20,7 +20,8 @@ class RowKernels::Walk {
  public:
   Walk(const RowKernels& kernels, CUstream stream, RowBuffers& buffers, const RowJob& job)
       : k_(kernels), n_(kernels.dims_.network()), stream_(stream), b_(buffers), job_(job) {
-    if (!k_.pipeline_ || job.batch || job.seq < 2 || !k_.pipeline_->takes(job.sequences)) return;
+    if (k_.pipeline_ && !job.batch && job.seq > 1) side_by_side_ = k_.pipeline_->split(job.sequences);
+    if (!side_by_side_) return;
     pipeline_ = &*k_.pipeline_;
     number_ = buffers.words.reserve(k_.context_, stream, buffers.capacity, pipeline_->values(), n_.layers);
   }
@@ -142,8 +143,9 @@ class RowKernels::Walk {
   const CUstream stream_;
   const RowBuffers& b_;
   const RowJob& job_;
-  const LayerPipeline* pipeline_ = nullptr;  // where the layers run side by side
-  unsigned number_ = 0;                      // of the first layer
+  std::optional<CellWalk::Split> side_by_side_;  // where the layers run so, and then:
+  const LayerPipeline* pipeline_ = nullptr;
+  unsigned number_ = 0;  // of the first layer
   int layer_ = 0;
   bool first_ = true;                                   // nothing of this job was launched yet
   bool last_ = false;                                   // only the last row of each sequence is computed

@@ -25,9 +25,9 @@ struct PolicyTuning {
   int window_threads = 512;  // of its blocks
   int window_rows = 0;       // frames of its teams at a time; 0: half as many as blocks, at least 4
   int window_rounds = 1;     // most times that a team takes frames; longer windows go through policy_window
-  int walk_team = -1;   // blocks of a cluster of policy_cell_walk; 0: a launch for each frame; -1: chosen
-  int pipeline = 1;     // layers that are walked may run side by side: blocks that share the product between
-                        // two; 0: one layer after another
+  int walk_team = -1;  // blocks of a cluster of policy_cell_walk; 0: a launch for each frame; -1: chosen
+  int pipeline = 1;  // layers that are walked may run side by side: blocks that share a cluster's rows of the
+                     // product between two; 0: one layer after another
   int walk_counts = 1;  // its blocks count the bytes that they receive; 0: a barrier of the cluster
   std::int64_t armed_microseconds = 1000;  // how long an armed step waits on the GPU
   std::int64_t spin_microseconds = 2000;   // before a waiting thread sleeps
