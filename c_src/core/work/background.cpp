@@ -57,7 +57,7 @@ class Background {
     if (!alone) note_several_calls();
     const int queue = queue_of(kind, device);
     devices_ = std::max(devices_, queue - 1);
-    if (waiting() >= ready()) start_thread();
+    if (waiting() >= ready()) start_thread();  // before the job is there: this may throw
     queues_[queue].waiting.push(owner, std::move(job));
     count_waiting();
     news_.fetch_add(1, std::memory_order_relaxed);
@@ -107,27 +107,44 @@ class Background {
     return static_cast<std::int64_t>(count);
   }
 
+  // Of the waiting jobs those that may run now.
+  std::int64_t can_start() const {
+    std::int64_t count = 0;
+    for (int i = 0; i < kQueues; ++i) {
+      const std::int64_t free = most_running(i) - queues_[i].running;  // less than none after set_threads
+      count += std::clamp<std::int64_t>(free, 0, static_cast<std::int64_t>(queues_[i].waiting.size()));
+    }
+    return count;
+  }
+
   std::int64_t running() const {
     std::int64_t count = 0;
     for (const Jobs& jobs : queues_) count += jobs.running;
     return count;
   }
 
-  // Called with the mutex. Threads that sleep and take work when they wake.
-  std::int64_t ready() const { return is_quiet() ? idle_ - low_idle_ : idle_; }
+  // Called with the mutex. Threads that sleep and take work when they wake, and those that begin.
+  std::int64_t ready() const { return starting_ + (is_quiet() ? idle_ - low_idle_ : idle_); }
 
   // Called with the mutex. More threads than can run at once would only sleep.
   void start_thread() {
-    if (started_ - (idle_ - ready()) >= threads() + kDeviceJobs * devices_ + kFileJobs) return;
+    const std::int64_t ending = starting_ + idle_ - ready();
+    if (started_ - ending >= threads() + kDeviceJobs * devices_ + kFileJobs) return;
     try {
       std::thread([this] { loop(); }).detach();
-      ++started_;
+      ++started_, ++starting_;
     } catch (const std::exception& error) {  // no memory, or no thread: those that run take the work
       if (started_ == 0) {
         fail(ErrorKind::out_of_memory, "", "the system gives no thread for large calls: ", error.what());
       }
     }
   }
+
+  // Of a thread of low priority, with the mutex: whether it ends here, because nothing asks for a low
+  // priority any more, threads of the callers' are there, and one is ready for each job that may run. Whoever
+  // submitted a job may have counted on this thread: it was not quiet then, and this one got no core since.
+  // It starts none, which would have its own priority.
+  bool ends() const { return low_ < started_ && is_quiet() && can_start() <= ready(); }
 
   void count_waiting() {
     waiting_compute_.store(static_cast<int>(queues_[kCompute].waiting.size()), std::memory_order_relaxed);
@@ -136,11 +153,10 @@ class Background {
   void loop() {
     begin_background_thread();
     std::unique_lock<std::mutex> lock(mutex_);
+    --starting_;
     for (bool low = false;;) {
       if (has_low_priority() && !low) low = true, ++low_;
-      // Where nothing asks for a low priority any more, threads of the callers' priority replace those that
-      // have it, as soon as there is one.
-      if (low && low_ < started_ && is_quiet()) break;
+      if (low && ends()) break;
       if (run_job(lock) || help(lock)) continue;
       ++idle_, low_idle_ += low;
       if (!stay_awake(lock)) wake_.wait(lock);
@@ -249,9 +265,9 @@ class Background {
   int devices_ = 1;  // whose jobs may run at once
   std::list<Range*> ranges_;
   int turn_ = 0;
-  std::int64_t started_ = 0, idle_ = 0;
-  std::int64_t low_ = 0, low_idle_ = 0;  // those of them with a low priority
-  std::atomic<int> active_{0};           // threads that compute: jobs and helpers
+  std::int64_t started_ = 0, starting_ = 0, idle_ = 0;  // starting_: have not looked for work yet
+  std::int64_t low_ = 0, low_idle_ = 0;                 // those of them with a low priority
+  std::atomic<int> active_{0};                          // threads that compute: jobs and helpers
   std::atomic<int> waiting_compute_{0};
   std::atomic<unsigned> news_{0};  // jobs and ranges so far; changed under the mutex
 };

@@ -1,8 +1,10 @@
 // The priority of background threads: a job that has the machine for itself has that of its caller, and
 // beside frames or other jobs it has a low one.
 #include <sched.h>
+#include <signal.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -46,10 +48,10 @@ class AwaitedWork final : public Job {
   std::promise<void> done_;
 };
 
-std::future<void> start(std::function<void()> work) {
+std::future<void> start(std::function<void()> work, JobKind kind = JobKind::compute) {
   auto job = std::make_shared<AwaitedWork>(std::move(work));
   std::future<void> done = job->done();
-  submit_job(JobKind::compute, 1, job);
+  submit_job(kind, 1, job);
   return done;
 }
 
@@ -59,8 +61,14 @@ int nice_of_a_job() {
   return nice;
 }
 
+// A thread tells of its job's end before it counts it, and a busy system may take its core in between.
+void wait_for_running(std::int64_t count) {
+  while (job_counts().running > count) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
 // Longer than frames and several jobs are remembered.
 void wait_until_quiet() {
+  wait_for_running(0);
   std::this_thread::sleep_for(std::chrono::milliseconds(150));
 }
 
@@ -80,15 +88,45 @@ void give_way_soon() {
   give_way();
 }
 
-int background_threads() {
-  int count = 0;
+std::vector<pid_t> background_threads() {
+  std::vector<pid_t> threads;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
     std::string name;
     std::ifstream(task.path() / "comm") >> name;
-    count += name == "exphil_job";
+    if (name == "exphil_job") threads.push_back(std::stoi(task.path().filename()));
   }
-  return count;
+  return threads;
 }
+
+// Keeps the background threads off their cores, as a busy system may: each waits in a signal's handler, from
+// the end of the constructor until release(), or for two seconds, where one of them has a lock that release()
+// waits for.
+class HeldThreads {
+ public:
+  HeldThreads() {
+    held_ = 0, released_ = false;
+    struct sigaction action {};
+    action.sa_handler = [](int) {
+      ++held_;
+      const timespec millisecond{0, 1'000'000};
+      for (int i = 0; i < 2000 && !released_; ++i) nanosleep(&millisecond, nullptr);
+    };
+    action.sa_flags = SA_RESTART;
+    sigaction(SIGUSR1, &action, &before_);
+    int sent = 0;
+    for (const pid_t thread : background_threads()) {
+      sent += syscall(SYS_tgkill, getpid(), thread, SIGUSR1) == 0;
+    }
+    while (held_ < sent) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  void release() { released_ = true; }
+  ~HeldThreads() { sigaction(SIGUSR1, &before_, nullptr); }
+
+ private:
+  static inline std::atomic<int> held_{0};
+  static inline std::atomic<bool> released_{false};
+  struct sigaction before_ {};
+};
 
 }  // namespace
 
@@ -114,7 +152,7 @@ TEST_CASE("a job alone has its caller's priority, and a low one from the first f
       return nice_of_a_job() == low;
     }));
   }
-  CHECK(background_threads() <= 2 * (threads() + 6));
+  CHECK(background_threads().size() <= 2 * static_cast<std::size_t>(threads() + 6));
 }
 
 TEST_CASE("jobs beside each other have a low priority", "[background]") {
@@ -146,6 +184,45 @@ TEST_CASE("jobs that wait for long ones all run", "[background]") {
       REQUIRE(done.wait_for(std::chrono::seconds(60)) == std::future_status::ready);
     }
   }
+}
+
+// A job counts on a thread of low priority, which comes to its core when such threads end again.
+TEST_CASE("a job has a thread where those that it woke end", "[background]") {
+  wait_until_quiet();
+  // One thread keeps its caller's priority and its job, and all others get a low one.
+  std::promise<void> begun, ends;
+  auto long_one = start([&] { begun.set_value(), ends.get_future().wait(); });
+  begun.get_future().wait();
+  std::vector<JobKind> kinds(static_cast<std::size_t>(threads() - 1), JobKind::compute);
+  kinds.insert(kinds.end(), {JobKind::file, JobKind::file, JobKind::device, JobKind::device});
+  const int low = std::max(nice_of_this_thread(), kLow);
+  std::atomic<std::size_t> there{0}, lowered{0};
+  std::vector<std::future<void>> others;
+  for (const JobKind kind : kinds) {
+    others.push_back(start(
+        [&] {
+          for (++there; there < kinds.size();) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          lowered += in_some_try([&] {
+            note_frame();
+            give_way_soon();
+            return nice_of_this_thread() == low;
+          });
+        },
+        kind));
+  }
+  for (std::future<void>& done : others) done.wait();
+  CHECK(lowered == kinds.size());
+  wait_for_running(1);
+
+  HeldThreads held;
+  note_frame();
+  auto job = start([] {}, JobKind::file);
+  std::this_thread::sleep_for(std::chrono::milliseconds(150));  // longer than a frame is remembered
+  held.release();
+  CHECK(job.wait_for(std::chrono::minutes(1)) == std::future_status::ready);
+  ends.set_value();
+  long_one.wait();
+  job.wait();
 }
 
 TEST_CASE("the helpers of a job alone have its priority", "[background]") {
