@@ -1,8 +1,10 @@
 // Times the resident policy on the CPU: one step, paced at 60 FPS as in a game and back to back, steps of
-// many agents, prefill and windows; with "step" one step only; with "session" a session's steps at 60 FPS,
-// without and with a pace, in turns of a second. Prints p50 and p99 in microseconds.
+// many agents, prefill and windows; with "step" one step only; with "agents" the steps of many agents only;
+// with "session" a session's steps at 60 FPS, without and with a pace, in turns of a second. Prints p50 and
+// p99 in microseconds.
 //   make bench
-//   build/bench/host_step policy.safetensors match.safetensors [seconds] [f32|bf16|f16|int8] [step|session]
+//   build/bench/host_step policy.safetensors match.safetensors [seconds] [f32|bf16|f16|int8]
+//   [step|agents|session]
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -73,6 +75,21 @@ void time_sessions(const std::shared_ptr<core::Policy>& policy, const float* obs
   report("session at 60 FPS, with a pace", times[1]);
 }
 
+void time_agents(const std::shared_ptr<core::Policy>& policy, const float* obs, float* out) {
+  for (const std::int64_t agents : {2, 8, 14, 64, 256}) {
+    std::vector<std::unique_ptr<core::State>> states;
+    std::vector<core::State*> pointers;
+    for (std::int64_t i = 0; i < agents; ++i) {
+      states.push_back(policy->new_state());
+      pointers.push_back(states.back().get());
+    }
+    char name[64];
+    std::snprintf(name, sizeof name, "step of %lld agents", static_cast<long long>(agents));
+    report(name, repeat(200, [&] { policy->step(pointers.data(), agents, obs, out); }),
+           static_cast<double>(agents));
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -101,6 +118,10 @@ int main(int argc, char** argv) {
     time_sessions(policy, obs, frames, seconds);
     return 0;
   }
+  if (argc > 5 && std::string(argv[5]) == "agents") {
+    time_agents(policy, obs, out.data());
+    return 0;
+  }
 
   const auto state = policy->new_state();
   core::State* one = state.get();
@@ -126,18 +147,7 @@ int main(int argc, char** argv) {
   report("step, scalar double reference",
          repeat(100, [&] { core::policy_reference_step(*weights, reference, obs, wide.data()); }));
 
-  for (const std::int64_t agents : {2, 8, 64, 256}) {
-    std::vector<std::unique_ptr<core::State>> states;
-    std::vector<core::State*> pointers;
-    for (std::int64_t i = 0; i < agents; ++i) {
-      states.push_back(policy->new_state());
-      pointers.push_back(states.back().get());
-    }
-    char name[64];
-    std::snprintf(name, sizeof name, "step of %lld agents", static_cast<long long>(agents));
-    report(name, repeat(200, [&] { policy->step(pointers.data(), agents, obs, out.data()); }),
-           static_cast<double>(agents));
-  }
+  time_agents(policy, obs, out.data());
   report("prefill of 600 frames", repeat(50, [&] { policy->prefill(*state, obs, 600, out.data()); }), 600);
   report("window of 60 frames", repeat(200, [&] { policy->window(obs, 1, 60, out.data()); }), 60);
   report("64 windows of 56 frames", repeat(20, [&] { policy->window(obs, 64, 56, out.data()); }), 64 * 56);

@@ -94,6 +94,11 @@ void run_relu(float* x, std::int64_t rows, std::int64_t step, std::int64_t begin
 }
 
 void run_convolve(const Convolution& c, std::int64_t begin, std::int64_t end) {
+  for (std::int64_t kept = 0; kept + 1 < c.taps && c.ahead != nullptr; ++kept) {
+    for (std::int64_t i = begin * kPanel; i < end * kPanel; i += kPanel) {
+      hwy::Prefetch(c.ahead + kept * c.step + i);
+    }
+  }
   for (std::int64_t t = 0; t < c.seq; ++t) {
     for (std::int64_t i = begin * kPanel; i < end * kPanel; i += kLanes) {
       store(formulas::silu<Math>(convolution_sum(c, t, i)), c.out + t * c.step + i);

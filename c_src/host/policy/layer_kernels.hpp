@@ -52,6 +52,7 @@ struct Convolution {
   const float* weights = nullptr;  // {taps, step}, oldest first
   const float* bias = nullptr;     // {step}
   float* history = nullptr;        // {taps - 1, step}: the inputs before row 0, oldest first; updated
+  const float* ahead = nullptr;    // the history of the next call, which is prefetched; or null
   const float* x = nullptr;        // {seq, x_step}
   float* out = nullptr;            // {seq, step}
   std::int64_t seq = 0;

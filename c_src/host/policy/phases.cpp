@@ -24,11 +24,10 @@ class Runner {
   }
 
   void operator()(const core::Recall& phase) const {
-    const std::int64_t at = run_.layout.place(phase.state).at, begin = piece_.begin * kPanel,
-                       end = std::min(piece_.end * kPanel, phase.out.size);
+    const std::int64_t begin = piece_.begin * kPanel, end = std::min(piece_.end * kPanel, phase.out.size);
     const MatrixRows out = rows(phase.out);
     for (std::int64_t agent = 0; agent < run_.rows.agents; ++agent) {
-      const float* const state = (run_.rows.from != nullptr ? run_.rows.from : run_.rows.states)[agent] + at;
+      const float* const state = read_at(phase.state, agent);
       std::copy(state + begin, state + end, out.data + agent * out.step + begin);
     }
   }
@@ -59,6 +58,7 @@ class Runner {
       Convolution convolution =
           convolution_of(phase, packed_, run_.at, agent * run_.rows.frames, run_.rows.frames);
       convolution.history = state_of(phase.state, agent);
+      if (agent + 1 < run_.rows.agents) convolution.ahead = read_at(phase.state, agent + 1);
       convolve(convolution, piece_.begin, piece_.end);
     }
   }
@@ -135,6 +135,7 @@ class Runner {
   }
 
   void operator()(const core::SelectiveScan& phase) const {
+    if (run_.rows.frames == 1 && run_.rows.agents > 1) return scan_agents(phase);
     for (std::int64_t agent = 0; agent < run_.rows.agents; ++agent) {
       float* const state = state_of(phase.state, agent);
       if (run_.unused > 0) scan(phase, state, agent, 0, run_.unused, false);
@@ -148,15 +149,19 @@ class Runner {
   std::int64_t first_value() const { return piece_.begin * kPanel; }
   std::int64_t end_value(const core::Span& span) const { return std::min(piece_.end * kPanel, span.size); }
 
+  // Where an agent's part of a state is read.
+  const float* read_at(core::StateId id, std::int64_t agent) const {
+    return sources()[agent] + run_.layout.place(id).at;
+  }
+  float* const* sources() const { return run_.rows.from != nullptr ? run_.rows.from : run_.rows.states; }
+
   // body(where a part is read, where it is advanced, the agent's first row, its rows). A state that is not
   // advanced in place is read where it is.
   template <class Body>
   void each_agent(core::StateId id, const Body& body) const {
     const std::int64_t at = run_.layout.place(id).at, frames = run_.rows.frames;
     for (std::int64_t agent = 0; agent < run_.rows.agents; ++agent) {
-      float* const state = run_.rows.states[agent] + at;
-      const float* const from = run_.rows.from != nullptr ? run_.rows.from[agent] + at : state;
-      body(from, state, piece_.first + agent * frames, frames);
+      body(read_at(id, agent), run_.rows.states[agent] + at, piece_.first + agent * frames, frames);
     }
   }
 
@@ -179,9 +184,7 @@ class Runner {
   float* state_of(core::StateId id, std::int64_t agent) const {
     const PanelPlace& place = run_.layout.place(id);
     float* const state = run_.rows.states[agent];
-    if (run_.rows.from != nullptr && run_.rows.from[agent] != state) {
-      place.copy(run_.rows.from[agent], state, piece_.begin, piece_.end);
-    }
+    if (sources()[agent] != state) place.copy(sources()[agent], state, piece_.begin, piece_.end);
     return state + place.at;
   }
 
@@ -192,6 +195,15 @@ class Runner {
     ScanSequence sequence = scan_of(phase, packed_, run_.at, first, to - from, run_.rows.length);
     if (!with_output) sequence.y = nullptr, sequence.z.data = nullptr;
     sequence.h_panels = state;
+    scan_channels(packed_.rule, sequence, piece_.begin, piece_.end, run_.scratch);
+  }
+
+  // One step of each agent.
+  void scan_agents(const core::SelectiveScan& phase) const {
+    const PassRows& rows = run_.rows;
+    ScanSequence sequence = scan_of(phase, packed_, run_.at, 0, rows.agents, rows.length);
+    sequence.agents = rows.states, sequence.agents_from = sources();
+    sequence.agent_at = run_.layout.place(phase.state).at;
     scan_channels(packed_.rule, sequence, piece_.begin, piece_.end, run_.scratch);
   }
 

@@ -56,9 +56,11 @@ Body choose_body(const ScanRule& rule, bool shared, bool within_range, bool deca
                 : diagonal_body<F, AnyScan>(rule.discretization);
 }
 
-// The block's h starts as initial_state or zeros; a resident state is updated in place.
+// The block's h starts as initial_state or zeros; a resident state is updated in place. Null: each step has
+// its own.
 float* begin_state(const ScanRule& rule, const ScanSequence& sequence, const ScanTile& tile) {
   const std::int64_t row = rule.state * rule.parts();
+  if (sequence.agents != nullptr) return nullptr;
   if (sequence.h_panels != nullptr) return sequence.h_panels + tile.channel * row;
   if (sequence.initial_state != nullptr) {
     pack_block(sequence.initial_state + tile.channel * row, tile.lanes, row, tile.h);
@@ -78,7 +80,7 @@ void run_block(const ScanRule& rule, const ScanSequence& sequence, float* checkp
   recurrence.rule = &rule;
   recurrence.tile = &tile;
   recurrence.a = sequence.a_panels + tile.channel / kPanel * rule.a_block();
-  recurrence.h = h;
+  recurrence.h.h = h;
   const float a_bound = sequence.a_bounds == nullptr ? std::numeric_limits<float>::infinity()
                                                      : sequence.a_bounds[tile.channel / kPanel];
   const bool ladder = is_ladder(rule, recurrence.a, tile.lanes);
@@ -99,11 +101,16 @@ void run_block(const ScanRule& rule, const ScanSequence& sequence, float* checkp
     if (sequence.states != nullptr) {
       recurrence.states = sequence.states + tile.first * sequence.states_step + tile.channel * row;
     }
+    if (h == nullptr) {
+      recurrence.h.to = sequence.agents + tile.first, recurrence.h.from = sequence.agents_from + tile.first;
+      recurrence.h.at = sequence.agent_at + tile.channel * row;
+      recurrence.h.left = sequence.seq - tile.first;
+    }
     const bool shared = recurrence.b.shared && recurrence.c.shared;
     choose_body(rule, shared, tile.within_range, sequence.decays_input, ladder)(recurrence);
     if (sequence.y != nullptr) finish<T>(sequence, tile);
   }
-  if (sequence.h_panels == nullptr && sequence.final_state != nullptr) {
+  if (h == tile.h && sequence.final_state != nullptr) {
     unpack_lanes(h, 0, tile.lanes, row, sequence.final_state + tile.channel * row);
   }
 }

@@ -100,14 +100,14 @@ inline void full_matrix(const Recurrence& r) {
     const FullMatrix matrix{state, o, r.tile->system};
     for (std::int64_t s = 0; s < r.tile->steps; ++s) {
       const std::int64_t at = s * kPanel + o;
-      matrix.build(r.a, r.h, load(r.tile->dt + at), load(r.tile->dt_x + at), r.b.data + s * r.b.step,
+      matrix.build(r.a, r.h.h, load(r.tile->dt + at), load(r.tile->dt_x + at), r.b.data + s * r.b.step,
                    r.b.shared);
-      matrix.solve(r.h);
+      matrix.solve(r.h.h);
       const float* c_row = r.c.data + s * r.c.step;
       F y = fill(0.0);
       for (std::int64_t n = 0; n < state; ++n) {
         const std::int64_t panel = n * kPanel + o;
-        y = hn::MulAdd(r.c.shared ? broadcast(c_row + n) : load(c_row + panel), load(r.h + panel), y);
+        y = hn::MulAdd(r.c.shared ? broadcast(c_row + n) : load(c_row + panel), load(r.h.h + panel), y);
       }
       store(y, r.tile->y + at);
       r.put_states(s, o);

@@ -56,6 +56,11 @@ struct ScanSequence {
   bool decays_input = false;
   // Either the state is resident, {blocks, state, parts, kPanel}, read and written in place ...
   float* h_panels = nullptr;
+  // ... or each step is another agent's, whose state is such panels: step t reads those at agents_from[t] +
+  // agent_at and writes those at agents[t] + agent_at. Diagonal A only ...
+  float* const* agents = nullptr;
+  float* const* agents_from = nullptr;
+  std::int64_t agent_at = 0;
   // ... or it is read from and written to {dim, state, parts}; null means zeros, and not written.
   const float* initial_state = nullptr;
   float* final_state = nullptr;
