@@ -18,10 +18,10 @@ EdificeLoader::EdificeLoader(const Checkpoint& file, const PolicyLoadOptions& op
       epsilon_(norm_epsilon(file, options, epsilon)),
       window_(stated_.window(options)) {}
 
-void EdificeLoader::infer_ends(const std::string& first_norm) {
+void EdificeLoader::infer_ends() {
+  const std::string input = "input_projection.kernel";
   projects_ = has_prefix(tensors_, "input_projection.");
-  const std::string input = projects_ ? "input_projection.kernel" : first_norm;
-  d_input_ = reader_.shape(input, projects_ ? 2 : 1, projects_ ? "{d_input, units}" : "{d_input}")[0];
+  d_input_ = projects_ ? reader_.shape(input, 2, "{d_input, units}")[0] : units_;
   require_limit(d_input_, kMaxDim, "d_input", input);
   while (layers_ <= kMaxLayers && has_layer(layers_)) ++layers_;
   require_limit(layers_, kMaxLayers, "the number of layers", layer_name(0));
@@ -40,7 +40,7 @@ void EdificeLoader::compare_with_build() const {
 }
 
 void EdificeLoader::input() {
-  const Span hidden{n_.hidden, 0, d_input_first()};
+  const Span hidden{n_.hidden, 0, units_};
   if (projects_) {
     n_.input = {dense("input_projection", b_.all(n_.frame), hidden)};
   } else {

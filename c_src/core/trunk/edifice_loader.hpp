@@ -21,12 +21,10 @@ class EdificeLoader {
 
   std::string layer_name(std::int64_t layer) const { return prefix_ + std::to_string(layer + 1); }
 
-  // Sizes beside those of the trunk. first_norm: a vector of the size of what the first layer reads, where
-  // nothing projects the frame.
-  void infer_ends(const std::string& first_norm);
+  // Sizes beside those of the trunk; after units_. Layers add to what the first one reads, so a frame that is
+  // not projected has as many values.
+  void infer_ends();
 
-  // What the first layer reads: the frame, or what the input projection makes of it.
-  std::int64_t d_input_first() const { return projects_ ? units_ : d_input_; }
   void input();
   Norm norm(const std::string& name, const Span& in, const Span& out);
   // Its weight, and in the file name.kernel {in, out} and name.bias.

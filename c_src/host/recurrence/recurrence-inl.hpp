@@ -68,7 +68,8 @@ HWY_INLINE void discretize(W a, F dt, W* abar, W* gain) {
 // Where the steps of a tile find the state of a block, {state, parts, kPanel}: all the same one, or each that
 // of its own agent (ScanSequence).
 struct BlockStates {
-  static constexpr std::int64_t kAhead = 4;  // steps of a microsecond's eighth; a cache miss takes that
+  // A step takes 30 to 40 ns, a read from memory about 100. From 2 to 6 it makes 5% of 256 agents' step.
+  static constexpr std::int64_t kAhead = 4;
 
   float* h = nullptr;  // or null
   float* const* to = nullptr;

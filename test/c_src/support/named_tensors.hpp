@@ -1,4 +1,5 @@
-// Whether a loader names the tensor of a safetensors file that is missing or has another shape.
+// Whether a loader names the tensor of a safetensors file that is missing or has another shape, and says what
+// is wrong with one that is shorter.
 #pragma once
 
 #include "core/error.hpp"
@@ -27,6 +28,17 @@ void check_tensors_are_named(const SafetensorsWriter& sound, const ErrorOf& erro
     INFO(other.message);
     CHECK(other.kind == core::ErrorKind::invalid_checkpoint);
     CHECK(other.says(name));
+
+    // Where a size follows from it, another tensor is wrong, or none.
+    for (std::size_t i = 0; i < tensor.shape.size(); ++i) {
+      SafetensorsWriter shorter = sound;
+      SafetensorsWriter::Tensor& cut = shorter.tensors[name];
+      const std::int64_t size = cut.shape[i]--;
+      cut.data.resize(cut.data.size() / static_cast<std::size_t>(size) * static_cast<std::size_t>(size - 1));
+      const CaughtError of_size = error_of(shorter);
+      INFO("dimension " << i << ": " << of_size.message);
+      CHECK((!of_size.thrown || of_size.kind != core::ErrorKind::internal));
+    }
   }
 }
 

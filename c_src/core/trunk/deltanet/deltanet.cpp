@@ -63,7 +63,7 @@ class Loader : private EdificeLoader {
     require_limit(units_, kMaxDim, "the number of units", projection);
     taps_ = reader_.shape(conv, 3, "{taps, 1, units}")[0];
     require_limit(taps_, kMaxTaps, "the number of taps", conv);
-    infer_ends(first + "_norm.gamma");
+    infer_ends();
     if (head_count_ > 0 && units_ % head_count_ == 0) return;
     const std::string wrong = std::to_string(head_count_) + " heads do not divide the " +
                               std::to_string(units_) + " units of a layer";

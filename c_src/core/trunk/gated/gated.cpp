@@ -60,10 +60,13 @@ class Loader {
     s_.units = reader_.shape(kernel, 2, s_.fused ? "{units, gates * units}" : "{units, units}")[0];
     require_limit(s_.units, kMaxDim, "the number of units", kernel);
     s_.projects = has_prefix(tensors_, "input_projection.");
-    const std::string input = s_.projects          ? "input_projection.kernel"
-                              : names_.recurrent() ? "input_ln.gamma"
-                                                   : first + "_norm.gamma";
-    s_.d_input = reader_.shape(input, s_.projects ? 2 : 1, s_.projects ? "{d_input, units}" : "{d_input}")[0];
+    const std::string input = s_.projects ? "input_projection.kernel" : "input_ln.gamma";
+    if (s_.projects || names_.recurrent()) {
+      s_.d_input =
+          reader_.shape(input, s_.projects ? 2 : 1, s_.projects ? "{d_input, units}" : "{d_input}")[0];
+    } else {
+      s_.d_input = s_.units;  // the first layer adds to what it reads
+    }
     require_limit(s_.d_input, kMaxDim, "d_input", input);
     while (s_.layers <= kMaxLayers && has_layer(s_.layers)) ++s_.layers;
     require_limit(s_.layers, kMaxLayers, "the number of layers", first);

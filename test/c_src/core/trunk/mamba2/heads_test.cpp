@@ -30,10 +30,12 @@ std::vector<test::SafetensorsWriter> files() {
   test::Mamba2Spec biased, before;
   biased.biases = true, biased.mlp = 3;
   before.groups = 2, before.norm_before_gate = before.skip_of_value = true;
+  test::DeltanetSpec plain;
+  plain.projects = false;
   test::Mamba3Spec ranks;
   ranks.mimo = ranks.norm = true, ranks.ranks = 2;
-  return {test::mamba2_file(biased), test::mamba2_file(before), test::deltanet_file({}),
-          test::mamba3_file({}), test::mamba3_file(ranks)};
+  return {test::mamba2_file(biased),  test::mamba2_file(before), test::deltanet_file({}),
+          test::deltanet_file(plain), test::mamba3_file({}),     test::mamba3_file(ranks)};
 }
 
 // The oracle's gradient of these policies.
