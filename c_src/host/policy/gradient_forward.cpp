@@ -197,10 +197,10 @@ void GradientRecord::run_sequences(const core::Phase& phase, const PackedPhase& 
   const core::StateId id = core::state_of(phase);
   const PanelPlace& place = layout_.place(id);
   core::parallel_for(group_.count, 1, [&](std::int64_t begin, std::int64_t end) {
-    AlignedBuffer memory(layout_.floats());
+    const KeptBuffer memory(layout_.floats());
     float* const state = memory.data();
     for (std::int64_t i = begin; i < end; ++i) {
-      layout_.reset(state);
+      layout_.reset(state, id);
       const float* const given = state_part(group_.all->states, group_, i, n_, id);
       if (given != nullptr) place.write(given, state);
       const PassRows one{&state, nullptr, 1, seq, length};

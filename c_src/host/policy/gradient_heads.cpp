@@ -15,18 +15,18 @@ using Stored = VectorGradients::Stored;
 
 // to: a group's key or query of every row is read by the heads of that group. parts: what each head of each
 // sequence passes back, {count, heads, seq, ranks, padded(keys)}.
-void add_heads(const core::HeadRecurrence& p, const AlignedBuffer& parts, std::int64_t rows, std::int64_t seq,
+void add_heads(const core::HeadRecurrence& p, const KeptBuffer& parts, std::int64_t rows, std::int64_t seq,
                const MatrixRows& to) {
-  const std::int64_t width = padded(p.keys()), each = p.heads() / p.groups;
+  const std::int64_t keys = p.keys(), width = padded(keys), each = p.heads() / p.groups;
   core::parallel_for(rows, kPieceRows, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t row = begin; row < end; ++row) {
-      float* const sums = from(to, row).data;
-      for (std::int64_t i = 0; i < p.ranks * p.groups * p.keys(); ++i) {
-        const std::int64_t rank = i / p.keys() / p.groups, group = i / p.keys() % p.groups;
-        const std::int64_t first = (row / seq * p.heads() + group * each) * seq + row % seq;
-        const float* part = parts.data() + (first * p.ranks + rank) * width + i % p.keys();
-        sums[i] = 0.0f;
-        for (std::int64_t head = 0; head < each; ++head, part += seq * p.ranks * width) sums[i] += *part;
+    for (std::int64_t i = begin * p.ranks * p.groups; i < end * p.ranks * p.groups; ++i) {
+      const std::int64_t row = i / p.groups / p.ranks, rank = i / p.groups % p.ranks, group = i % p.groups;
+      const std::int64_t first = (row / seq * p.heads() + group * each) * seq + row % seq;
+      const float* part = parts.data() + (first * p.ranks + rank) * width;
+      float* const sums = from(to, row).data + (rank * p.groups + group) * keys;
+      std::fill_n(sums, keys, 0.0f);
+      for (std::int64_t head = 0; head < each; ++head, part += seq * p.ranks * width) {
+        for (std::int64_t k = 0; k < keys; ++k) sums[k] += part[k];
       }
     }
   });
@@ -39,8 +39,8 @@ struct HeadBuffers {
         d_key(group.count * p.heads() * floats),
         d_query(group.count * p.heads() * floats),
         d_key_before(p.value_before ? group.count * p.heads() * floats : 0) {}
-  const std::int64_t floats;  // of a head of a sequence
-  AlignedBuffer d_key, d_query, d_key_before;
+  const std::int64_t floats;                // of a head of a sequence
+  KeptBuffer d_key, d_query, d_key_before;  // heads_back stores whole rows
 };
 
 }  // namespace

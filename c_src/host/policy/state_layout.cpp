@@ -31,10 +31,15 @@ StateLayout::StateLayout(const core::Network& network) : places_(network.states.
 }
 
 void StateLayout::reset(float* state) const {
+  for (std::size_t id = 0; id < places_.size(); ++id) reset(state, static_cast<core::StateId>(id));
+}
+
+void StateLayout::reset(float* state, core::StateId id) const {
+  const std::int64_t at = place(id).at, floats = place(id).floats();
   if (initial_.empty()) {
-    std::fill_n(state, floats_, 0.0f);
+    std::fill_n(state + at, floats, 0.0f);
   } else {
-    std::copy(initial_.begin(), initial_.end(), state);
+    std::copy_n(initial_.begin() + at, floats, state + at);
   }
 }
 

@@ -17,6 +17,7 @@ class StateLayout {
   const PanelPlace& place(core::StateId id) const { return places_[static_cast<std::size_t>(id)]; }
   // Makes it a new agent's: zeros, or what the network says.
   void reset(float* state) const;
+  void reset(float* state, core::StateId id) const;  // that part of it
   // From a state in this layout to the public order of its values, and back.
   void read(const float* state, float* values) const;
   void write(const float* values, float* state) const;
