@@ -95,9 +95,29 @@ void EdificeParameters::add_heads(const std::vector<HeadSize>& heads, std::int64
   }
 }
 
+void EdificeParameters::add_outputs(const Span& in, const std::vector<HeadSize>& heads, std::int64_t d_output,
+                                    NetworkBuilder* builder) {
+  std::int64_t width = 0, outputs = 0;
+  for (const HeadSize& head : heads) width += head.width, outputs += head.count;
+  const bool linear = heads.empty() && d_output > 0;
+  if (heads.empty()) outputs = linear ? d_output : in.size;
+  const NetworkBuilder::Head made = builder->head(in, width, outputs, linear);
+  if (!linear) return add_heads(heads, in.size, made);
+  add("head.kernel", {in.size, outputs}, "{units, outputs}", made.head);
+  add("head.bias", {outputs}, "{outputs}", made.head_bias);
+}
+
 bool has_prefix(const TensorMap& tensors, const std::string& prefix) {
   const auto next = tensors.lower_bound(prefix);
   return next != tensors.end() && starts_with(next->first, prefix);
+}
+
+std::int64_t linear_outputs(const CheckpointReader& reader, const TensorMap& tensors,
+                            const std::vector<HeadSize>& heads) {
+  if (!heads.empty() || !has_prefix(tensors, "head.")) return 0;
+  const std::int64_t outputs = reader.shape("head.kernel", 2, "{units, outputs}")[1];
+  require_limit(outputs, kMaxDim, "d_output", "head.kernel");
+  return outputs;
 }
 
 bool has_edifices_names(const Checkpoint& file) {

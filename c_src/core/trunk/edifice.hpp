@@ -26,6 +26,10 @@ struct HeadSize {
 // One group of outputs for each head, one after another.
 std::vector<OutputGroup> groups_of(const std::vector<HeadSize>& heads);
 
+// How many outputs the linear map `head` has, which Policy.init gives a policy without heads; 0 without one.
+std::int64_t linear_outputs(const CheckpointReader& reader, const TensorMap& tensors,
+                            const std::vector<HeadSize>& heads);
+
 // Lists which tensor fills which weight.
 class EdificeParameters {
  public:
@@ -37,6 +41,10 @@ class EdificeParameters {
            std::int64_t first = 0);
   // Each head fills rows of the hidden layers, and a block of the outputs.
   void add_heads(const std::vector<HeadSize>& heads, std::int64_t d_model, const NetworkBuilder::Head& ids);
+  // What answers, with its phases: the heads; without any a linear map `head` to d_output values; where that
+  // is 0 too, `in` itself.
+  void add_outputs(const Span& in, const std::vector<HeadSize>& heads, std::int64_t d_output,
+                   NetworkBuilder* builder);
 };
 
 // The file's value, else the option's; a contradiction is an invalid argument.

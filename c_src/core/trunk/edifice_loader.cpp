@@ -26,6 +26,7 @@ void EdificeLoader::infer_ends() {
   while (layers_ <= kMaxLayers && has_layer(layers_)) ++layers_;
   require_limit(layers_, kMaxLayers, "the number of layers", layer_name(0));
   heads_ = stated_.heads(reader_, tensors_);
+  d_output_ = linear_outputs(reader_, tensors_, heads_);
 }
 
 // Layers are numbered from 1 without gaps; a gap shows as a tensor that is not read.
@@ -66,11 +67,7 @@ void EdificeLoader::output(const std::string& norm_name) {
   const Span hidden{n_.hidden, 0, units_};
   const VectorId final = b_.vector("final", units_);
   n_.output.emplace_back(norm(norm_name, hidden, b_.all(final)));
-  std::int64_t width = 0;
-  for (const HeadSize& head : heads_) width += head.width;
-  const std::vector<OutputGroup> groups = groups_of(heads_);
-  const std::int64_t outputs = heads_.empty() ? units_ : groups.back().first + groups.back().count;
-  parameters_.add_heads(heads_, units_, b_.head(b_.all(final), width, outputs, false));
+  parameters_.add_outputs(b_.all(final), heads_, d_output_, &b_);
 }
 
 PolicyConfig EdificeLoader::config(const char* trunk) {

@@ -46,6 +46,7 @@ class EdificeLoader {
   bool projects_ = false;
   std::int64_t d_input_ = 0, units_ = 0, layers_ = 0;
   std::vector<HeadSize> heads_;
+  std::int64_t d_output_ = 0;  // of a linear map; or 0
   NetworkBuilder b_;
   Network& n_ = b_.network;
   EdificeParameters parameters_;

@@ -77,15 +77,19 @@ bool ends_with(const std::string& name, const std::string& end) {
   return name.size() >= end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0;
 }
 
-void require_weight_limit(const std::vector<PolicyParameter>& tensors) {
+void require_weight_limit(std::int64_t count) {
   constexpr std::int64_t kMostWeights = std::int64_t{1} << 31;
+  if (count > kMostWeights) {
+    fail(ErrorKind::limit_exceeded, ":d_model", "a policy of these sizes has more than ", kMostWeights,
+         " weights, the limit");
+  }
+}
+
+void require_weight_limit(const std::vector<PolicyParameter>& tensors) {
   std::int64_t count = 0;
   for (const PolicyParameter& tensor : tensors) {
     count += tensor.shape.elements(":d_model");
-    if (count > kMostWeights) {
-      fail(ErrorKind::limit_exceeded, ":d_model", "a policy of these sizes has more than ", kMostWeights,
-           " weights, the limit");
-    }
+    require_weight_limit(count);
   }
 }
 

@@ -83,5 +83,6 @@ bool ends_with(const std::string& name, const std::string& end);
 // Throws limit_exceeded for more weights than 8 GB, before anything is allocated for them. Used by the
 // trunks.
 void require_weight_limit(const std::vector<PolicyParameter>& tensors);
+void require_weight_limit(std::int64_t count);
 
 }  // namespace exphil::core

@@ -7,16 +7,14 @@
 
 #include "core/error.hpp"
 #include "core/limits.hpp"
+#include "core/trunk/deltanet/initial.hpp"
 #include "core/trunk/edifice_loader.hpp"
 
 namespace exphil::core::deltanet {
 
 namespace {
 
-constexpr const char* kName = "gated_deltanet";
-constexpr std::int64_t kDefaultHeads = 4;  // Edifice's
-constexpr double kKeyEpsilon = 1e-6;       // added to the sum of a key's squares
-constexpr std::int64_t kMaxTaps = 16;
+constexpr double kKeyEpsilon = 1e-6;  // added to the sum of a key's squares
 
 class Loader : private EdificeLoader {
  public:
@@ -141,7 +139,7 @@ PolicyWeights load(const Checkpoint& file, const PolicyLoadOptions& options) {
 }  // namespace
 
 Trunk trunk() {
-  return {kName, {kName}, {kName}, [](const TensorMap&) { return false; }, load, nullptr};
+  return {kName, {kName}, {kName}, [](const TensorMap&) { return false; }, load, initial_weights};
 }
 
 }  // namespace exphil::core::deltanet

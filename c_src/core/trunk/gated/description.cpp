@@ -133,20 +133,7 @@ class Describer {
     const Span hidden{n_.hidden, 0, s_.units};
     const VectorId final = b_.vector("final", s_.units);
     n_.output.emplace_back(norm(s_.layers, hidden, b_.all(final)));
-    std::int64_t width = 0;
-    for (const HeadSize& head : s_.heads) width += head.width;
-    const std::vector<OutputGroup> groups = groups_of(s_.heads);
-    const bool linear = s_.heads.empty() && s_.d_output > 0;
-    const std::int64_t outputs = linear           ? s_.d_output
-                                 : groups.empty() ? s_.units
-                                                  : groups.back().first + groups.back().count;
-    const NetworkBuilder::Head head = b_.head(b_.all(final), width, outputs, linear);
-    if (linear) {
-      parameters_.add("head.kernel", {s_.units, outputs}, "{units, outputs}", head.head);
-      parameters_.add("head.bias", {outputs}, "{outputs}", head.head_bias);
-    } else {
-      parameters_.add_heads(s_.heads, s_.units, head);
-    }
+    parameters_.add_outputs(b_.all(final), s_.heads, s_.d_output, &b_);
   }
 
   // ---- the tensors ----

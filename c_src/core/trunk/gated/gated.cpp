@@ -71,10 +71,7 @@ class Loader {
     while (s_.layers <= kMaxLayers && has_layer(s_.layers)) ++s_.layers;
     require_limit(s_.layers, kMaxLayers, "the number of layers", first);
     s_.heads = stated_.heads(reader_, tensors_);
-    if (s_.heads.empty() && has_prefix(tensors_, "head.")) {
-      s_.d_output = reader_.shape("head.kernel", 2, "{units, outputs}")[1];
-      require_limit(s_.d_output, kMaxDim, "d_output", "head.kernel");
-    }
+    s_.d_output = linear_outputs(reader_, tensors_, s_.heads);
   }
 
   // Layers are numbered from 1 without gaps; a gap shows as a tensor that is not read.

@@ -66,8 +66,8 @@ defmodule ExPhil.Native.Policy.Weights do
     {heads, sizes} = options |> Keyword.delete(:seed) |> Keyword.pop(:heads)
     for {name, _} <- sizes, do: Options.positive_integer(sizes, name, nil)
     heads = heads && heads!(heads)
-    # Of Mamba-2, whose shapes do not say it.
-    load = load ++ Keyword.take(sizes, [:ngroups])
+    # Of Mamba-2 and a gated DeltaNet, whose shapes do not say them.
+    load = load ++ Keyword.take(sizes, [:ngroups, :num_heads])
     {outputs(sizes, heads), seed, if(heads, do: load ++ [heads: heads], else: load)}
   end
 

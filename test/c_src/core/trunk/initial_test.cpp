@@ -20,6 +20,7 @@ namespace {
 const NamedSizes kSizes = {{"d_input", 5}, {"d_output", 14}, {"d_model", 48}, {"layers", 2}};
 
 constexpr const char* kGated[] = {"gru", "lstm", "min_gru", "min_lstm"};
+constexpr const char* kEdifices[] = {"gru", "lstm", "min_gru", "min_lstm", "gated_deltanet"};
 
 NamedSizes with(NamedSizes sizes, const std::string& name, std::int64_t value) {
   sizes.emplace_back(name, value);
@@ -194,11 +195,29 @@ TEST_CASE("fresh gated policies load with the sizes that were asked for", "[init
   }
 }
 
-TEST_CASE("fresh gated policies begin as Axon's and Edifice's do", "[initial]") {
+TEST_CASE("a fresh gated DeltaNet loads with the sizes that were asked for", "[initial]") {
+  const std::string trunk = "gated_deltanet";
+  const auto policy = load_weights(views(initial_weights(trunk, kSizes, 1)), {}, {});
+  CHECK(policy->config.trunk == trunk);
+  CHECK(policy->config.d_input == 5);
+  CHECK(policy->config.d_output == 14);
+  CHECK(policy->config.n_layer() == 2);
+  CHECK(policy->config.state_floats() == 2 * 48 * (48 / 4 + 3));
+  const NamedSizes square = with(with(with(without("d_input"), "d_input", 48), "num_heads", 8), "d_conv", 3);
+  PolicyLoadOptions options;
+  options.trunk = {{"num_heads", std::int64_t{8}}};
+  const auto own = load_weights(views(initial_weights(trunk, square, 1)), {}, options);
+  CHECK(own->config.d_input == 48);
+  CHECK(own->config.state_floats() == 2 * 48 * (48 / 8 + 2));
+  const auto error = test::error_of([&] { initial_weights(trunk, with(kSizes, "num_heads", 5), 1); });
+  CHECK(error.argument == ":num_heads");
+}
+
+TEST_CASE("fresh policies of Edifice's trunks begin as Axon's and Edifice's do", "[initial]") {
   const auto is = [](const std::string& name, const std::string& end) {
     return name.size() > end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0;
   };
-  for (const char* trunk : kGated) {
+  for (const char* trunk : kEdifices) {
     for (const InitialTensor& t : initial_weights(trunk, kSizes, 1)) {
       CAPTURE(trunk, t.name);
       if (is(t.name, ".key")) {
@@ -207,7 +226,8 @@ TEST_CASE("fresh gated policies begin as Axon's and Edifice's do", "[initial]") 
         CHECK(t.values == std::vector<float>(t.values.size(), is(t.name, ".gamma") ? 1.0f : 0.0f));
       } else {
         // Uniform up to the bound: so many numbers come close to it, on both sides.
-        const double bound = std::sqrt(6.0 / static_cast<double>(t.shape[0] + t.shape[1]));
+        const double fans = static_cast<double>(t.shape[0] + t.shape[1]);
+        const double bound = std::sqrt(6.0 / (t.shape.rank() == 3 ? fans * double(t.shape[2]) : fans));
         const auto [least, most] = std::minmax_element(t.values.begin(), t.values.end());
         CHECK(*most <= bound);
         CHECK(*most > 0.95 * bound);
@@ -254,11 +274,12 @@ TEST_CASE("fresh gated weights have the same bits everywhere", "[initial]") {
   CHECK(hash("lstm") == "b07480d674fb6b53");
   CHECK(hash("min_gru") == "df9bf002b320b464");
   CHECK(hash("min_lstm") == "f14b19e0ac38fa87");
+  CHECK(hash("gated_deltanet") == "a6d9c3fe5242e85f");
 }
 
-TEST_CASE("a gated policy with a linear head and without one: its errors name the tensor",
+TEST_CASE("a policy of Edifice's trunks with a linear head and without one: its errors name the tensor",
           "[initial][gated]") {
-  for (const char* trunk : kGated) {
+  for (const char* trunk : kEdifices) {
     CAPTURE(trunk);
     const auto tensors = initial_weights(trunk, kSizes, 1);
     TensorMap map = views(tensors);
@@ -277,7 +298,7 @@ TEST_CASE("bad sizes of a fresh policy are errors that name them", "[initial]") 
   const auto error = [](const std::string& trunk, const NamedSizes& sizes) {
     return test::error_of([&] { initial_weights(trunk, sizes, 0); });
   };
-  for (const char* trunk : {"mamba1", "gru", "lstm", "min_gru", "min_lstm"}) {
+  for (const char* trunk : {"mamba1", "gru", "lstm", "min_gru", "min_lstm", "gated_deltanet"}) {
     for (const auto& [name, size] : kSizes) {
       CHECK(error(trunk, without(name)).argument == ":" + name);
       CHECK(error(trunk, with(without(name), name, 0)).argument == ":" + name);

@@ -70,7 +70,7 @@ defmodule ExPhil.Native.Policy.InitTest do
                  backend: backend,
                  tmp_dir: folder
                } do
-    for trunk <- [:gru, :lstm, :min_gru, :min_lstm] do
+    for trunk <- [:gru, :lstm, :min_gru, :min_lstm, :gated_deltanet] do
       sizes = [d_input: 5, heads: [x: 3, jump: {2, :binary}], d_model: 8, layers: 2, window: 20]
       init = &Policy.init!(trunk, sizes ++ [seed: &1, backend: &2])
       policy = init.(3, backend)
@@ -91,8 +91,20 @@ defmodule ExPhil.Native.Policy.InitTest do
     end
   end
 
+  test "the number of heads of a gated DeltaNet is saved with it", %{tmp_dir: folder} do
+    policy = Policy.init!(:gated_deltanet, @sizes ++ [num_heads: 2, backend: :host])
+    path = Path.join(folder, "heads.safetensors")
+    :ok = Policy.save(policy, path)
+    loaded = Policy.load!(path, backend: :host)
+    assert %{num_heads: 2, trunk: :gated_deltanet} = Policy.info!(loaded)
+    assert Policy.forward!(loaded, frames()) == Policy.forward!(policy, frames())
+
+    assert error(Policy.init(:gated_deltanet, @sizes ++ [num_heads: 5, backend: :host])).argument ==
+             ":num_heads"
+  end
+
   test "without a frame a forward pass gives a new agent's state, or the one that it got" do
-    for trunk <- [:mamba1, :gru, :lstm, :min_gru] do
+    for trunk <- [:mamba1, :gru, :lstm, :min_gru, :gated_deltanet] do
       policy = Policy.init!(trunk, @sizes ++ [backend: :host])
       none = {:f32, {2, 0, 5}, <<>>}
       assert {{:f32, {2, 0, 14}, <<>>}, first} = Policy.forward!(policy, none, return_state: true)
@@ -118,7 +130,7 @@ defmodule ExPhil.Native.Policy.InitTest do
         {Tensor.from_list(frames), Tensor.from_list(for(sign <- tl(last), do: [sign - 1]), :s32)}
       end
 
-    for trunk <- [:gru, :lstm, :min_gru, :min_lstm] do
+    for trunk <- [:gru, :lstm, :min_gru, :min_lstm, :gated_deltanet] do
       policy = Policy.init!(trunk, d_input: 5, heads: [sign: 2], d_model: 12, layers: 2, backend: :host)
       trainer = Trainer.new!(policy, learning_rate: 0.01, batch: 16, clip_norm: 1.0)
       trainer = Trainer.fit!(trainer, sequences, steps: 150, progress: false)

@@ -79,7 +79,7 @@ defmodule ExPhil.Native.Policy.Interface.Loading do
 
       @doc """
       A new policy, to train: fresh f32 weights, resident on a backend. The trunk is `:mamba1`, `:mamba2`, `:mamba3`, `:gru`, `:lstm`,
-      `:min_gru` or `:min_lstm`.
+      `:min_gru`, `:min_lstm` or `:gated_deltanet`.
 
       Returns `{:ok, policy}`, or an error that names the option.
 
@@ -90,7 +90,8 @@ defmodule ExPhil.Native.Policy.Interface.Loading do
         * `:backend`, `:device`, `:max_sessions`, `:norm_epsilon`, `:window` - as in `load/2`
         * of `:mamba1`: `:d_state` (16), `:d_conv` (4), `:expand` (2), `:dt_rank` (`d_model` / 16, rounded up); of `:mamba2`:
           `:d_state` (128), `:headdim` (64), `:ngroups` (1), `:d_conv` (4), `:expand` (2); of `:mamba3`: `:d_state` (128), `:headdim` (64),
-          `:ngroups` (1), `:expand` (2), `:mimo_rank` (none: SISO); the other trunks have no sizes of their own
+          `:ngroups` (1), `:expand` (2), `:mimo_rank` (none: SISO); of `:gated_deltanet`: `:num_heads` (4), `:d_conv` (4); the other trunks
+          have no sizes of their own
 
       Mamba's weights begin as in state-spaces/mamba (`mamba_simple.py`, `mixer_seq_simple.py`): linear maps and the convolution uniform
       by fan-in, as in PyTorch, `out_proj` divided by the square root of the number of layers; `A_log` = log(1..d_state); `D` = 1; the bias of
@@ -98,8 +99,8 @@ defmodule ExPhil.Native.Policy.Interface.Loading do
       in its `mamba2.py` and `mamba3.py`: `A_log` the logarithm of a uniform number from 1 to 16; the biases of B and C 1; `mimo_x` and
       `mimo_o` 1 / `mimo_rank`, `mimo_z` 1.
 
-      Those of the other trunks begin as in Axon and Edifice: kernels, the recurrent ones too, uniform within sqrt(6 / (in + out)) (glorot),
-      norms 1, biases 0. GRU and LSTM have Axon's layout. Its state does not begin with zeros but with what Axon draws from a key that is
+      Those of the other trunks begin as in Axon and Edifice: kernels, the recurrent ones too, uniform within sqrt(6 / (in + out)) (glorot;
+      a convolution of a gated DeltaNet within sqrt(6 / ((d_conv + 1) d_model))), norms 1, biases 0. GRU and LSTM have Axon's layout. Its state does not begin with zeros but with what Axon draws from a key that is
       stored with the weights; here the key depends on the seed. GRU and LSTM begin with a norm of the frame itself, as in Edifice, which
       loses its scale: constants among the inputs keep it. The outputs are one linear map of the last norm, `head.kernel` and
       `head.bias`, which Edifice's files do not have.
