@@ -68,7 +68,7 @@ HWY_INLINE void discretize(W a, F dt, W* abar, W* gain) {
 // Where the steps of a tile find the state of a block, {state, parts, kPanel}: all the same one, or each that
 // of its own agent (ScanSequence).
 struct BlockStates {
-  // A step takes 30 to 40 ns, a read from memory about 100. From 2 to 6 it makes 5% of 256 agents' step.
+  // Steps. Two make a step of 256 agents 5% slower; six are as good (bench/results/host.md).
   static constexpr std::int64_t kAhead = 4;
 
   float* h = nullptr;  // or null
