@@ -55,8 +55,11 @@ std::vector<float> Initializer::uniform(const std::string& name, const Shape& sh
   return drawn(name, shape, [bound](double u) { return (2 * u - 1) * bound; });
 }
 
-std::vector<float> Initializer::glorot(const std::string& name, const Shape& shape) const {
-  return uniform(name, shape, std::sqrt(6.0 / static_cast<double>(shape[0] + shape[1])));
+std::vector<float> Initializer::as_axon(const std::string& name, const Shape& shape) const {
+  if (shape.rank() == 1) return constant(shape, ends_with(name, ".gamma") ? 1 : 0);
+  auto fans = static_cast<double>(shape[0] + shape[1]);
+  for (int i = 2; i < shape.rank(); ++i) fans *= static_cast<double>(shape[i]);
+  return uniform(name, shape, std::sqrt(6.0 / fans));
 }
 
 std::vector<std::uint32_t> Initializer::words(const std::string& name, std::size_t count) const {
@@ -77,19 +80,15 @@ bool ends_with(const std::string& name, const std::string& end) {
   return name.size() >= end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0;
 }
 
-void require_weight_limit(std::int64_t count) {
-  constexpr std::int64_t kMostWeights = std::int64_t{1} << 31;
-  if (count > kMostWeights) {
-    fail(ErrorKind::limit_exceeded, ":d_model", "a policy of these sizes has more than ", kMostWeights,
-         " weights, the limit");
-  }
-}
-
 void require_weight_limit(const std::vector<PolicyParameter>& tensors) {
+  constexpr std::int64_t kMostWeights = std::int64_t{1} << 31;
   std::int64_t count = 0;
   for (const PolicyParameter& tensor : tensors) {
     count += tensor.shape.elements(":d_model");
-    require_weight_limit(count);
+    if (count > kMostWeights) {
+      fail(ErrorKind::limit_exceeded, ":d_model", "a policy of these sizes has more than ", kMostWeights,
+           " weights, the limit");
+    }
   }
 }
 

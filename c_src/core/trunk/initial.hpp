@@ -52,8 +52,10 @@ class Initializer {
   explicit Initializer(std::uint64_t seed) : seed_(seed) {}
 
   static std::vector<float> constant(const Shape& shape, float value);
-  // Axon's glorot_uniform of a kernel {in, out}: from -bound to bound, bound = sqrt(6 / (in + out)).
-  std::vector<float> glorot(const std::string& name, const Shape& shape) const;
+  // As Axon begins: ones for a norm's gamma, zeros for other vectors, and glorot_uniform for the rest, from
+  // -bound to bound: bound = sqrt(6 / (in + out)) of a kernel {in, out}; of one with more dimensions, in and
+  // out are the first two times all others.
+  std::vector<float> as_axon(const std::string& name, const Shape& shape) const;
   // `count` random words.
   std::vector<std::uint32_t> words(const std::string& name, std::size_t count) const;
   // From -bound to bound, PyTorch's default for linear layers and convolutions with bound 1 / sqrt(fan_in).
@@ -83,6 +85,5 @@ bool ends_with(const std::string& name, const std::string& end);
 // Throws limit_exceeded for more weights than 8 GB, before anything is allocated for them. Used by the
 // trunks.
 void require_weight_limit(const std::vector<PolicyParameter>& tensors);
-void require_weight_limit(std::int64_t count);
 
 }  // namespace exphil::core

@@ -1,7 +1,5 @@
 #include "core/trunk/deltanet/initial.hpp"
 
-#include <cmath>
-
 #include "core/error.hpp"
 #include "core/limits.hpp"
 
@@ -9,35 +7,21 @@ namespace exphil::core::deltanet {
 
 namespace {
 
-class Maker {
- public:
-  explicit Maker(const Initializer& draw) : draw_(draw) {}
+struct Tensors {
+  std::vector<PolicyParameter> all;
 
+  void add(const std::string& name, const Shape& shape) {
+    all.emplace_back();
+    all.back().name = name, all.back().shape = shape;
+  }
   void norm(const std::string& name, std::int64_t size) {
-    add(name + ".gamma", {size}, Initializer::constant({size}, 1));
-    add(name + ".beta", {size}, Initializer::constant({size}, 0));
+    add(name + ".gamma", {size});
+    add(name + ".beta", {size});
   }
-
-  void dense(const std::string& name, std::int64_t in, std::int64_t out) {
-    add(name + ".kernel", {in, out}, draw_.glorot(name + ".kernel", {in, out}));
-    add(name + ".bias", {out}, Initializer::constant({out}, 0));
+  void kernel(const std::string& name, const Shape& shape, std::int64_t outs) {
+    add(name + ".kernel", shape);
+    add(name + ".bias", {outs});
   }
-
-  // Axon takes taps * size values for what comes in, and size for what goes out.
-  void convolution(const std::string& name, std::int64_t taps, std::int64_t size) {
-    const Shape shape{taps, 1, size};
-    const double bound = std::sqrt(6.0 / static_cast<double>((taps + 1) * size));
-    add(name + ".kernel", shape, draw_.uniform(name + ".kernel", shape, bound));
-    add(name + ".bias", {size}, Initializer::constant({size}, 0));
-  }
-
-  std::vector<InitialTensor> made;
-
- private:
-  void add(const std::string& name, const Shape& shape, std::vector<float> values) {
-    made.push_back({name, shape, std::move(values), {}});
-  }
-  const Initializer& draw_;
 };
 
 }  // namespace
@@ -53,19 +37,23 @@ std::vector<InitialTensor> initial_weights(const std::string& trunk, SizeReader 
     fail(ErrorKind::invalid_argument, ":num_heads", ":num_heads must divide d_model ", units, ", got ",
          heads);
   }
-  require_weight_limit(d_input * units + layers * (units * (7 * units + taps + 10)) + units * (d_output + 3));
-  Maker make(draw);
-  if (d_input != units) make.dense("input_projection", d_input, units);
+  Tensors tensors;
+  if (d_input != units) tensors.kernel("input_projection", {d_input, units}, units);
   for (std::int64_t i = 1; i <= layers; ++i) {
     const std::string of = "gated_delta_net_" + std::to_string(i);
-    make.norm(of + "_norm", units);
-    make.convolution(of + "_short_conv", taps, units);
-    make.dense(of + "_qkvbag_proj", units, 6 * units);
-    make.dense(of + "_out_proj", units, units);
+    tensors.norm(of + "_norm", units);
+    tensors.kernel(of + "_short_conv", {taps, 1, units}, units);
+    tensors.kernel(of + "_qkvbag_proj", {units, 6 * units}, 6 * units);
+    tensors.kernel(of + "_out_proj", {units, units}, units);
   }
-  make.norm("final_norm", units);
-  make.dense("head", units, d_output);
-  return std::move(make.made);
+  tensors.norm("final_norm", units);
+  tensors.kernel("head", {units, d_output}, d_output);
+  require_weight_limit(tensors.all);
+  std::vector<InitialTensor> made;
+  for (const PolicyParameter& tensor : tensors.all) {
+    made.push_back({tensor.name, tensor.shape, draw.as_axon(tensor.name, tensor.shape), {}});
+  }
+  return made;
 }
 
 }  // namespace exphil::core::deltanet

@@ -21,11 +21,6 @@ Sizes sizes_of(const std::string& trunk, SizeReader& given) {
   return s;
 }
 
-std::vector<float> first_value(const PolicyParameter& tensor, const Initializer& draw) {
-  if (tensor.shape.rank() == 2) return draw.glorot(tensor.name, tensor.shape);
-  return Initializer::constant(tensor.shape, ends_with(tensor.name, ".gamma") ? 1 : 0);
-}
-
 }  // namespace
 
 std::vector<InitialTensor> initial_weights(const std::string& trunk, SizeReader given,
@@ -35,7 +30,7 @@ std::vector<InitialTensor> initial_weights(const std::string& trunk, SizeReader 
   require_weight_limit(description.parameters);
   std::vector<InitialTensor> made;
   for (const PolicyParameter& tensor : description.parameters) {
-    made.push_back({tensor.name, tensor.shape, first_value(tensor, draw), {}});
+    made.push_back({tensor.name, tensor.shape, draw.as_axon(tensor.name, tensor.shape), {}});
   }
   for (std::int64_t i = 0; i < sizes.layers; ++i) {
     const std::vector<std::uint32_t> key = draw.words(sizes.names->layer(i) + ".key", 2);
