@@ -30,6 +30,14 @@ defmodule ExPhil.Native.DocsTest do
     end
   end
 
+  test "prose of the results has at most 110 columns" do
+    for file <- Path.wildcard("bench/results/*.md"),
+        line <- file |> File.read!() |> String.split("\n"),
+        String.length(line) > 110 do
+      assert {file, String.starts_with?(line, ["|", "    "]), line} == {file, true, line}
+    end
+  end
+
   # ExDoc finds the page of a link by the last part of its path, and the last page of that name is the one.
   test "a link to a page of docs/ leads to it, and links from a page lead to pages" do
     by_name = Map.new(@files, &{Path.basename(&1), &1})
