@@ -2,9 +2,9 @@
 # gets SIGKILL and is replaced. For the agents that moved, and for the others, it prints how late their answers were around the kills, and at the
 # end whether every answer was that of a session that nothing disturbed.
 #
-#   mix run bench/fleet.exs [cuda|host] [AGENTS] [KILLS] [SECONDS]
+#   mix run bench/fleet.exs [cuda|host] [AGENTS] [KILLS] [SECONDS] [gather]
 #
-# SECONDS is the time between two kills (4). An answer's lateness is counted from when its frame was due; frames are due at fixed times, whatever
+# SECONDS is the time between two kills (4). With `gather` each VM's model answers the frames of its agents together. An answer's lateness is counted from when its frame was due; frames are due at fixed times, whatever
 # happened to those before. The pause of a kill is the largest lateness of an agent in the second after it. It needs epmd.
 Code.require_file("support.exs", __DIR__)
 Code.require_file("../test/support/waiting.ex", __DIR__)
@@ -20,11 +20,11 @@ defmodule FleetBench do
   @window 1_000_000_000
   @frames 600
 
-  def run(backend, [agents, kills, seconds], modules) do
+  def run(backend, [agents, kills, seconds], gather, modules) do
     FleetNodes.distribute()
     folder = Path.join(System.tmp_dir!(), "fleet_bench_#{System.pid()}")
     {path, _} = Demo.write(folder)
-    options = [name: @fleet, policy: path, load: [backend: backend], session: [history: 8], idle: :infinity]
+    options = [name: @fleet, policy: path, load: [backend: backend, gather: gather], session: [history: 8], idle: :infinity]
     FleetNodes.start_fleet(Keyword.put(options, :devices, []))
     schedulers = max(div(System.schedulers_online(), 4), 1)
     start = fn -> start(options, modules, schedulers) end
@@ -175,4 +175,4 @@ end
 
 {backend, rest} = BenchSupport.arguments()
 arguments = for {default, at} <- Enum.with_index([300, 10, 4]), do: BenchSupport.integer(rest, at, default)
-FleetBench.run(backend, arguments, modules)
+FleetBench.run(backend, arguments, "gather" in rest, modules)

@@ -3,7 +3,8 @@
 //   make build/bench/gpu_policy
 //   EXPHIL_NATIVE_KERNELS=kernels build/bench/gpu_policy ../shared/melee [check|time|windows|armed|batch|all]
 //   [TUNING ...]
-// FRAMES and AGENTS in the environment bound the length of the checks and the largest batch. TUNING is
+// FRAMES and AGENTS in the environment bound the length of the checks and the largest batch; PRECISION is that of
+// the weights, "f32" where it is missing. TUNING is
 // "default" or a list for EXPHIL_NATIVE_POLICY (cuda/policy/tuning.hpp): "team=8,threads=256".
 #include <algorithm>
 #include <cmath>
@@ -338,7 +339,12 @@ void run(const std::string& melee, const std::string& mode, const std::string& t
     setenv("EXPHIL_NATIVE_POLICY", tuning.c_str(), 1);
   }
   const auto begin = Clock::now();
-  const auto weights = core::load_weights(core::Checkpoint::open(melee + "/policy.safetensors"), {});
+  core::PolicyLoadOptions load;
+  const char* const precision = std::getenv("PRECISION");
+  if (precision != nullptr && !core::parse_precision(precision, &load.precision)) {
+    core::fail(core::ErrorKind::invalid_argument, "", "no precision: ", precision);
+  }
+  const auto weights = core::load_weights(core::Checkpoint::open(melee + "/policy.safetensors"), load);
   core::PolicyOptions options;
   options.max_sessions = most_agents + 16;
   const std::shared_ptr<Policy> policy = cuda::load_policy(cuda::Context::open(0), weights, options);

@@ -10,7 +10,8 @@ namespace exphil::core {
 
 namespace {
 
-constexpr Precision kPrecisions[] = {Precision::f32, Precision::bf16, Precision::f16, Precision::int8};
+constexpr Precision kPrecisions[] = {Precision::f32, Precision::bf16, Precision::f16, Precision::int8,
+                                     Precision::tf32x3};
 constexpr float kSmallest = 0x1p-100f;
 constexpr float kMostInt8 = 127.0f;
 
@@ -44,6 +45,8 @@ const char* precision_name(Precision precision) {
       return "f16";
     case Precision::int8:
       return "int8";
+    case Precision::tf32x3:
+      return "tf32x3";
   }
   return "";
 }
@@ -58,7 +61,11 @@ bool parse_precision(const std::string& name, Precision* precision) {
 }
 
 int stored_bytes(Precision precision) {
-  return precision == Precision::f32 ? 4 : precision == Precision::int8 ? 1 : 2;
+  return stores_f32(precision) ? 4 : precision == Precision::int8 ? 1 : 2;
+}
+
+bool stores_f32(Precision precision) {
+  return precision == Precision::f32 || precision == Precision::tf32x3;
 }
 
 float row_scale(Precision precision, const float* row, std::int64_t columns) {
@@ -71,6 +78,7 @@ float row_scale(Precision precision, const float* row, std::int64_t columns) {
 std::uint32_t stored_bits(Precision precision, float value, float scale) {
   switch (precision) {
     case Precision::f32:
+    case Precision::tf32x3:
       return f32_bits(value);
     case Precision::bf16:
       return f32_to_bf16(value);
@@ -88,6 +96,7 @@ std::uint32_t stored_bits(Precision precision, float value, float scale) {
 float stored_value(Precision precision, std::uint32_t bits, float scale) {
   switch (precision) {
     case Precision::f32:
+    case Precision::tf32x3:
       return f32_from_bits(bits);
     case Precision::bf16:
       return bf16_to_f32(static_cast<std::uint16_t>(bits));
@@ -101,7 +110,7 @@ float stored_value(Precision precision, std::uint32_t bits, float scale) {
 
 void round_rows(Precision precision, std::int64_t columns, const std::string& name,
                 std::vector<float>* matrix) {
-  if (precision == Precision::f32) return;
+  if (stores_f32(precision)) return;
   for (auto row = matrix->begin(); row != matrix->end(); row += columns) {
     if (precision == Precision::int8) {
       const auto bad = std::find_if(row, row + columns, [](float v) { return !std::isfinite(v); });

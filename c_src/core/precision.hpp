@@ -1,6 +1,9 @@
 // How the matrices of a policy are stored, and the one definition of how a weight is rounded to that: the
 // backends store what these functions give, and the reference runs with the rounded values.
 //
+// tf32x3 stores them as f32 does. It lets CUDA multiply on tensor cores, where each f32 is the sum of two tf32
+// (kernels/common/tensor.cuh); a CPU has none, and computes as in f32.
+//
 // int8 is symmetric with a scale for each row: a weight is q * scale with q from -127 to 127. The scale has
 // 17 significant bits, so that q * scale is exact in f32. Rounding is idempotent: a matrix that was rounded
 // gives the same q and the same scales again.
@@ -14,11 +17,12 @@
 
 namespace exphil::core {
 
-enum class Precision { f32, bf16, f16, int8 };
+enum class Precision { f32, bf16, f16, int8, tf32x3 };
 
 const char* precision_name(Precision precision);  // "f32"
 bool parse_precision(const std::string& name, Precision* precision);
 int stored_bytes(Precision precision);  // of one weight
+bool stores_f32(Precision precision);   // no weight is rounded
 
 // The factor of a row of `columns` finite values: 1 except for int8. 0 where the row is stored as zeros,
 // because no value of it reaches 2^-100.

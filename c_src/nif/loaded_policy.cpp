@@ -68,8 +68,8 @@ const core::PolicyWeights& LoadedPolicy::trainable() const {
   if (precision != core::Precision::f32) {
     fail(ErrorKind::unsupported, ":precision",
          "the policy was loaded with precision: :", core::precision_name(precision),
-         ", and its weights are rounded: load it with precision: :f32 to train it, or to read or replace its",
-         " weights");
+         ", whose weights are not those of the file: load it with precision: :f32 to train it, or to read or",
+         " replace its weights");
   }
   return *weights;
 }

@@ -19,7 +19,7 @@ core::Precision precision_of(const std::string& name) {
   core::Precision precision = core::Precision::f32;
   if (!core::parse_precision(name, &precision)) {
     fail(ErrorKind::invalid_argument, ":precision",
-         ":precision must be :f32, :bf16, :f16 or :int8, got :", name);
+         ":precision must be :f32, :bf16, :f16, :int8 or :tf32x3, got :", name);
   }
   return precision;
 }

@@ -57,5 +57,35 @@ constexpr int kFollowedRows = 4;  // of a tile of policy_product_follow
 constexpr int kSomeRows = 16, kSomeColumns = 32, kSomeThreads = 128;
 constexpr int kManyRows = 128, kManyColumns = 64, kManyThreads = 128;
 
+// On tensor cores (policy/product_tensor.cuh) tiles of few and of some rows have 32 columns, and the warps
+// share the segments.
+constexpr int kTensorFewRows = 16, kTensorFewThreads = 256, kTensorSomeRows = 32;
+constexpr int tensor_some_threads(int k) {
+  return k / kSegment > 12 ? 256 : 128;
+}
+
+// The tile of a block of policy_product_few, where its rows are not 0, and of policy_product_some.
+struct ProductTile {
+  int rows, columns, threads;
+};
+constexpr ProductTile few_tile(const Network& n, int k) {
+  if (n.on_tensor_cores()) return {kTensorFewRows, kFewColumns, kTensorFewThreads};
+  return {few_rows(k), kFewColumns, few_threads(k)};
+}
+constexpr ProductTile some_tile(const Network& n, int k) {
+  if (n.on_tensor_cores()) return {kTensorSomeRows, kFewColumns, tensor_some_threads(k)};
+  return {kSomeRows, kSomeColumns, kSomeThreads};
+}
+
+// Where weight k of a column is among the floats of 16 k of all columns, in the order in which a warp hands it
+// to tensor cores: a lane's four weights of 8 k and 16 columns (common/tensor.cuh) are a group. Slots q and q + 4
+// of the first 8 k are k = 4 q and 4 q + 1, those of the second ones the two after them, so that a lane reads
+// four consecutive values of X.
+constexpr int tensor_weight(int k, int column, int columns) {
+  const int tile = k % 4 / 2, slot = k % 2, lane = column % 8 * 4 + k / 4;
+  const int group = 2 * tile + column % 32 / 16;
+  return (group * columns + column / 32 * 32 + lane) * 4 + column % 16 / 8 + 2 * slot;
+}
+
 }  // namespace policy
 }  // namespace exphil

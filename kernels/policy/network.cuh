@@ -52,8 +52,9 @@ constexpr int most(int left, int right) {
 
 using exphil::kSegment;  // of a dot product: common/dot.cuh
 
-// How the weights of the matrices are stored (core/precision.hpp). Kernels widen them to f32.
-enum class Stored : int { f32, bf16, f16, int8 };
+// How the weights of the matrices are stored (core/precision.hpp). Kernels widen them to f32. tf32x3: f32, in the
+// order in which tensor cores take them (policy/layout.cuh).
+enum class Stored : int { f32, bf16, f16, int8, tf32x3 };
 enum class Kind : int { product, convolution, mean, scan, cell, heads, gate, angle, rotation, delay };
 constexpr int kKinds = 10;
 enum class Norm : int { none, rms, layer };
@@ -218,7 +219,11 @@ struct Network {
   constexpr int values(int vector) const { return vectors[vector].values; }
   constexpr long long state_floats() const { return static_cast<long long>(layers) * layer_floats; }
 
-  constexpr int weight_bytes() const { return stored == Stored::f32 ? 4 : stored == Stored::int8 ? 1 : 2; }
+  // Products run on tensor cores, in the kernels over many rows alone: every call goes through those.
+  constexpr bool on_tensor_cores() const { return stored == Stored::tf32x3; }
+  constexpr int weight_bytes() const {
+    return stored == Stored::f32 || on_tensor_cores() ? 4 : stored == Stored::int8 ? 1 : 2;
+  }
   // A row's sum of q x is multiplied by the row's scale.
   constexpr bool row_scales() const { return stored == Stored::int8; }
   // LayerNorm's mean times the sum of a row is subtracted from the row's product: rounded rows, unlike those

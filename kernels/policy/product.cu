@@ -3,11 +3,13 @@
 // compile in parallel, faster than one module with all products.
 #include "kernels/policy/product_many.cuh"
 #include "kernels/policy/product_some.cuh"
+#include "kernels/policy/product_tensor.cuh"
 
 namespace exphil {
 namespace policy {
 
 using It = PhaseProduct<PRODUCT>;
+constexpr ProductTile kFew = few_tile(kNetwork, It::kK), kSome = some_tile(kNetwork, It::kK);
 
 // A warp per row.
 template <class Of>
@@ -24,6 +26,40 @@ __device__ __forceinline__ void row_scales(const ProductArguments& args) {
   }
 }
 
+template <class Of>
+__device__ __forceinline__ void few(const ProductArguments& args) {
+  if constexpr (kNetwork.on_tensor_cores()) {
+    using Tile = TensorProduct<Of::kK, Of::kOutputs, Of, kFew.rows / 8, kFew.threads / 32, true>;
+    __shared__ typename Tile::Parts parts;
+    Tile(args, parts).run();
+  } else {
+    product_few<Of::kK, Of::kOutputs, Of>(args);
+  }
+}
+
+template <class Of>
+__device__ __forceinline__ void some(const ProductArguments& args) {
+  if constexpr (kNetwork.on_tensor_cores()) {
+    using Tile = TensorProduct<Of::kK, Of::kOutputs, Of, kSome.rows / 8, kSome.threads / 32, false>;
+    __shared__ typename Tile::Parts parts;
+    Tile(args, parts).run();
+  } else {
+    __shared__ SomeSlice slices[kSomeThreads / 32];
+    SomeProduct<Of::kK, Of::kOutputs, Of>(args, slices).run();
+  }
+}
+
+template <class Of>
+__device__ __forceinline__ void many(const ProductArguments& args) {
+  if constexpr (kNetwork.on_tensor_cores()) {
+    __shared__ TensorTiles tiles;
+    ManyTensorProduct<Of::kK, Of::kOutputs, Of>(args, tiles).run();
+  } else {
+    __shared__ __align__(16) ManyTiles tiles;
+    ManyProduct<Of::kK, Of::kOutputs, Of>(args, tiles).run();
+  }
+}
+
 }  // namespace policy
 }  // namespace exphil
 
@@ -35,22 +71,16 @@ extern "C" __global__ void __launch_bounds__(kRowThreads) policy_row_scales(cons
   row_scales<It>(args);
 }
 
-// grid {ceil(outputs / kFewColumns), ceil(rows / few_rows(K))}, few_threads(K).
-extern "C" __global__ void __launch_bounds__(few_threads(It::kK))
-    policy_product_few(const ProductArguments args) {
-  product_few<It::kK, It::kOutputs, It>(args);
+// Grids: {ceil(outputs / the tile's columns), ceil(rows / the tile's rows)}; that of policy_product_many has
+// kManyRows, kManyColumns and kManyThreads.
+extern "C" __global__ void __launch_bounds__(kFew.threads) policy_product_few(const ProductArguments args) {
+  few<It>(args);
 }
-
-// grid {ceil(outputs / kSomeColumns), ceil(rows / kSomeRows)}, kSomeThreads.
-extern "C" __global__ void __launch_bounds__(kSomeThreads, 4)
+extern "C" __global__ void __launch_bounds__(kSome.threads, 512 / kSome.threads)
     policy_product_some(const ProductArguments args) {
-  __shared__ SomeSlice slices[kSomeThreads / 32];
-  SomeProduct<It::kK, It::kOutputs, It>(args, slices).run();
+  some<It>(args);
 }
-
-// grid {ceil(outputs / kManyColumns), ceil(rows / kManyRows)}, kManyThreads.
 extern "C" __global__ void __launch_bounds__(kManyThreads, 2)
     policy_product_many(const ProductArguments args) {
-  __shared__ __align__(16) ManyTiles tiles;
-  ManyProduct<It::kK, It::kOutputs, It>(args, tiles).run();
+  many<It>(args);
 }

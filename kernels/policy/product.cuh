@@ -59,6 +59,21 @@ __device__ __forceinline__ float completed(float sum, const ProductArguments& ar
   return centred<Epilogue::kCentres>(sum, args.row_scale, args.row_sums, column, mean);
 }
 
+// What completes the sums of a row, where a launch before has found it. Not by __ldg, which may have read before the launch that writes them has
+// ended.
+template <class Epilogue>
+__device__ __forceinline__ NormFactors found_factors(const ProductArguments& args, long long row) {
+  return {Epilogue::kNormed ? args.scale[row] : 1.0f,
+          Epilogue::kCentres ? args.scale[args.rows + row] : 0.0f};
+}
+template <class Epilogue>
+__device__ __forceinline__ void write_result(const ProductArguments& args, long long row, int column,
+                                             float sum, NormFactors norm) {
+  const float bias = args.bias == nullptr ? 0.0f : __ldg(args.bias + column);
+  args.out[row * args.out_stride + column] =
+      Epilogue::apply(completed<Epilogue>(sum, args, column, norm.mean), bias, norm.scale, args, row, column);
+}
+
 template <int kK, int kTile>
 struct alignas(16) FewTile {
   float xs[kTile][kK];

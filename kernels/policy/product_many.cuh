@@ -148,16 +148,11 @@ class ManyProduct {
     for (int i = 0; i < kI; ++i) {
       const long long row = first_row_ + row_of(i);
       if (row >= args_.rows) continue;
-      // Not by __ldg, which may have read before the launch that writes them has ended.
-      const float scale = Epilogue::kNormed ? args_.scale[row] : 1.0f;
-      const float mean = Epilogue::kCentres ? args_.scale[args_.rows + row] : 0.0f;
+      const NormFactors norm = found_factors<Epilogue>(args_, row);
 #pragma unroll
       for (int j = 0; j < kJ; ++j) {
         const int column = first_column_ + column_of(j);
-        if (column >= kOutputs) continue;
-        const float bias = args_.bias == nullptr ? 0.0f : __ldg(args_.bias + column);
-        args_.out[row * args_.out_stride + column] = Epilogue::apply(
-            completed<Epilogue>(total[i][j], args_, column, mean), bias, scale, args_, row, column);
+        if (column < kOutputs) write_result<Epilogue>(args_, row, column, total[i][j], norm);
       }
     }
   }

@@ -135,16 +135,11 @@ class SomeProduct {
   __device__ __forceinline__ void write(const float (&total)[kMine]) const {
     const int column = first_column_ + lane_;
     if (column >= kOutputs) return;
-    const float bias = args_.bias == nullptr ? 0.0f : __ldg(args_.bias + column);
 #pragma unroll
     for (int i = 0; i < kMine; ++i) {
       const long long row = first_row_ + warp_ + i * kWarps;
       if (row >= args_.rows) return;
-      // Not by __ldg, which may have read before the launch that writes them has ended.
-      const float scale = Epilogue::kNormed ? args_.scale[row] : 1.0f;
-      const float mean = Epilogue::kCentres ? args_.scale[args_.rows + row] : 0.0f;
-      args_.out[row * args_.out_stride + column] = Epilogue::apply(
-          completed<Epilogue>(total[i], args_, column, mean), bias, scale, args_, row, column);
+      write_result<Epilogue>(args_, row, column, total[i], found_factors<Epilogue>(args_, row));
     }
   }
 

@@ -18,6 +18,10 @@ struct GroupOf<Stored::f32> {
   using Type = float4;
 };
 template <>
+struct GroupOf<Stored::tf32x3> {
+  using Type = float4;
+};
+template <>
 struct GroupOf<Stored::int8> {
   using Type = unsigned;
 };

@@ -122,7 +122,10 @@ class Policy {
   // it up. Throws out_of_memory.
   virtual void reserve_batch(std::int64_t /*count*/) {}
 
-  // Null where the policy computes in the calling thread.
+  // Whether it computes elsewhere than in threads of this process.
+  virtual bool on_device() const { return false; }
+
+  // Null where the policy has no frames that a caller need not wait for.
   virtual std::unique_ptr<SplitStep> split_step() { return nullptr; }
   // The same, with frames that may be launched ahead of their observation where they follow each other
   // closely, or after arm(). Same bits. Throws unsupported where the device or the policy has no such frames.

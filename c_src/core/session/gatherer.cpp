@@ -66,7 +66,7 @@ struct Gatherer::Launch {
 Gatherer::Gatherer(std::shared_ptr<Policy> policy, int cores)
     : policy_(std::move(policy)),
       cores_(cores),
-      on_device_(policy_->split_step() != nullptr),
+      on_device_(policy_->on_device()),
       most_frames_(on_device_ ? kMostOnDevice : kMostOnHost) {}
 
 Gatherer::~Gatherer() {

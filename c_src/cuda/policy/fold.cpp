@@ -210,7 +210,7 @@ void FoldedMatrix::store(std::int64_t row, std::int64_t first, std::int64_t coun
     float group[4];
     read(row, first + k, 4, group);
     unsigned char* const at = to + static_cast<std::size_t>(k * items + item * 4) * bytes;
-    if (precision_ == core::Precision::f32) {
+    if (core::stores_f32(precision_)) {
       std::memcpy(at, group, sizeof group);
       continue;
     }

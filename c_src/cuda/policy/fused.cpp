@@ -196,8 +196,10 @@ void FusedSteps::collect(const Ticket& ticket, float* out) {
 void FusedSteps::prepare_armed() {
   if (limit_ == 0) {
     core::fail(core::ErrorKind::unsupported, ":latency",
-               "latency: :armed needs a policy that fits one launch; this one is too large for ",
-               context_->properties().name);
+               "latency: :armed needs a policy that fits one launch; this one ",
+               dims_.network().on_tensor_cores() ? "has the precision :tf32x3, whose calls are several"
+                                                 : "is too large for ",
+               dims_.network().on_tensor_cores() ? "" : context_->properties().name);
   }
   const std::lock_guard<std::mutex> lock(armed_mutex_);
   if (armed_) return;

@@ -14,10 +14,11 @@ using core::kNone;
 constexpr std::int64_t kMostLayers = 256;
 
 policy::Stored stored_of(core::Precision precision) {
-  return precision == core::Precision::f32    ? policy::Stored::f32
-         : precision == core::Precision::bf16 ? policy::Stored::bf16
-         : precision == core::Precision::f16  ? policy::Stored::f16
-                                              : policy::Stored::int8;
+  return precision == core::Precision::f32      ? policy::Stored::f32
+         : precision == core::Precision::bf16   ? policy::Stored::bf16
+         : precision == core::Precision::f16    ? policy::Stored::f16
+         : precision == core::Precision::tf32x3 ? policy::Stored::tf32x3
+                                                : policy::Stored::int8;
 }
 
 void list(const LoweredBlock& lowered, policy::Block* to) {

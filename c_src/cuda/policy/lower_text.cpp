@@ -51,7 +51,7 @@ class Text {
   void put(int value) { text_ << value; }
   void put(unsigned value) { text_ << value << 'u'; }
   void put(bool value) { text_ << (value ? "true" : "false"); }
-  void put(policy::Stored value) { name("Stored", value, {"f32", "bf16", "f16", "int8"}); }
+  void put(policy::Stored value) { name("Stored", value, {"f32", "bf16", "f16", "int8", "tf32x3"}); }
   void put(policy::Kind value) {
     name("Kind", value,
          {"product", "convolution", "mean", "scan", "cell", "heads", "gate", "angle", "rotation", "delay"});

@@ -59,6 +59,7 @@ class RowPacker {
       for (int column = 0; column < outputs; ++column) {
         folded.store(column, k, std::min(kStored, k_count - k), to + first, column, columns);
       }
+      if (n_.on_tensor_cores() && !product.is_short) order_for_tensor_cores(to + first, columns);
     }
     const auto of_columns = [&](bool any, auto value) {
       return vector(any ? columns : 0, [&](std::int64_t i) { return i < outputs ? value(i) : 0.0f; });
@@ -75,6 +76,18 @@ class RowPacker {
     at.sums = of_columns(n_.centres(product) || product.diagonal,
                          [&](std::int64_t row) { return folded.sum(row); });
     return at;
+  }
+
+  // kStored k of all columns, in groups.
+  static void order_for_tensor_cores(unsigned char* to, int columns) {
+    auto* const weights = reinterpret_cast<float*>(to);
+    const std::vector<float> groups(weights, weights + std::ptrdiff_t{kStored} * columns);
+    for (int k = 0; k < kStored; ++k) {
+      for (int column = 0; column < columns; ++column) {
+        weights[policy::tensor_weight(k, column, columns)] =
+            groups[static_cast<std::size_t>((k / 4 * columns + column) * 4 + k % 4)];
+      }
+    }
   }
 
   // ---- parts ----

@@ -61,6 +61,7 @@ class CudaPolicy : public core::Policy {
 
   const core::PolicyConfig& config() const override { return dims_.config; }
   std::uint64_t fingerprint() const override { return fingerprint_; }
+  bool on_device() const override { return true; }
   std::size_t resident_bytes() const override {
     return fused_.resident_bytes() + rows_.resident_bytes() + windows_.resident_bytes() +
            arena_->held_bytes();

@@ -75,15 +75,16 @@ void RowKernels::Walk::multiply(const policy::Product& product, const Kernels& k
                                 const policy::ProductArguments& p) {
   if (product.diagonal)
     return start(kernels[0], {grid_blocks(p.rows, policy::kScaledRows)}, policy::kRowThreads, p);
-  const int k = n_.size(product.in), outputs = n_.rows(product), tile = policy::few_rows(k);
-  const auto tiles = [&](int columns, int rows) {
-    return Dim3{grid_blocks(outputs, columns), grid_blocks(p.rows, rows)};
+  const int k = n_.size(product.in), outputs = n_.rows(product);
+  const auto grid_of = [&](const policy::ProductTile& tile) {
+    return Dim3{grid_blocks(outputs, tile.columns), grid_blocks(p.rows, tile.rows)};
   };
   const auto blocks = [](const Dim3& grid) { return std::int64_t{grid.x} * grid.y; };
-  const Dim3 some = tiles(policy::kSomeColumns, policy::kSomeRows);
-  const Dim3 many = tiles(policy::kManyColumns, policy::kManyRows);
-  if (tile > 0 && blocks(some) < k_.tuning_.some_blocks) {
-    start(kernels[0], tiles(policy::kFewColumns, tile), policy::few_threads(k), p);
+  const policy::ProductTile few_tile = policy::few_tile(n_, k), some_tile = policy::some_tile(n_, k);
+  const Dim3 some = grid_of(some_tile);
+  const Dim3 many = grid_of({policy::kManyRows, policy::kManyColumns, policy::kManyThreads});
+  if (few_tile.rows > 0 && blocks(some) < k_.tuning_.some_blocks) {
+    start(kernels[0], grid_of(few_tile), few_tile.threads, p);
     return;
   }
   if (product.norm != policy::Norm::none) {
@@ -92,7 +93,7 @@ void RowKernels::Walk::multiply(const policy::Product& product, const Kernels& k
   if (blocks(many) >= k_.tuning_.many_blocks) {
     start(kernels[2], many, policy::kManyThreads, p);
   } else {
-    start(kernels[1], some, policy::kSomeThreads, p);
+    start(kernels[1], some, some_tile.threads, p);
   }
 }
 

@@ -163,6 +163,7 @@ void run_multiply(const PackedMatrix& matrix, const float* x, std::int64_t x_ste
   const auto run = [&](auto multiply) { multiply(matrix, x, x_step, rows, y, epilogue, begin, end); };
   switch (matrix.precision) {
     case Precision::f32:
+    case Precision::tf32x3:
       return run(multiply_stored<Precision::f32>);
     case Precision::bf16:
       return run(multiply_stored<Precision::bf16>);
@@ -221,7 +222,7 @@ PackedMatrix pack_matrix(const float* from, const float* bias, std::int64_t outs
   for (std::int64_t out = 0; out < padded(outs); ++out) {
     const std::int64_t lane = out % kPanel;
     const float* const row = out < outs ? from + out * depth : nullptr;
-    if (precision == Precision::f32) {
+    if (core::stores_f32(precision)) {
       float* column = to + out / kPanel * depth * kPanel + lane;
       for (std::int64_t k = 0; k < depth; ++k) column[k * kPanel] = row != nullptr ? row[k] : 0.0f;
     } else if (row != nullptr) {

@@ -50,7 +50,7 @@ defmodule Mix.Tasks.Exphil.Play do
     pace: :boolean,
     json: :string
   ]
-  @precisions %{"f32" => :f32, "bf16" => :bf16, "f16" => :f16, "int8" => :int8}
+  @precisions %{"f32" => :f32, "bf16" => :bf16, "f16" => :f16, "int8" => :int8, "tf32x3" => :tf32x3}
   @backends %{"auto" => :auto, "cuda" => :cuda, "host" => :host}
 
   @impl true

@@ -164,6 +164,28 @@ inline unsigned short float_to_half(float value) {
   return core::f32_to_f16(value);
 }
 
+// Of kernels/common/tensor.cuh.
+inline void multiply_tf32(const unsigned (&weights)[4], const unsigned (&rows)[2], float (&sums)[4]) {
+  struct Lane {
+    unsigned weights[4], rows[2];
+  };
+  static Lane block[32][32];  // the fibres of a block are one thread's
+  Lane* const warp = block[threadIdx.x / 32];
+  const unsigned lane = threadIdx.x % 32;
+  for (int i = 0; i < 4; ++i) warp[lane].weights[i] = weights[i];
+  for (int i = 0; i < 2; ++i) warp[lane].rows[i] = rows[i];
+  __syncwarp();
+  const auto tf32 = [](unsigned bits) { return __uint_as_float(bits & 0xffffe000u); };
+  for (unsigned i = 0; i < 4; ++i) {
+    for (unsigned slot = 0; slot < 8; ++slot) {
+      const unsigned of_column = warp[lane / 4 * 4 + slot % 4].weights[i / 2 + slot / 4 * 2];
+      const unsigned of_row = warp[(lane % 4 * 2 + i % 2) * 4 + slot % 4].rows[slot / 4];
+      sums[i] = __fmaf_rn(tf32(of_column), tf32(of_row), sums[i]);
+    }
+  }
+  __syncwarp();
+}
+
 // Of kernels/common/cluster.cuh. Whoever waits for bytes waits for the whole cluster: then all of them have
 // been sent, or the grid is stuck.
 inline const float* launder(const float* pointer) {

@@ -15,7 +15,8 @@
 namespace exphil::test {
 
 inline constexpr core::Precision kPrecisions[] = {core::Precision::f32, core::Precision::bf16,
-                                                  core::Precision::f16, core::Precision::int8};
+                                                  core::Precision::f16, core::Precision::int8,
+                                                  core::Precision::tf32x3};
 
 using MakeRounded = std::function<std::unique_ptr<core::Policy>(std::shared_ptr<const core::PolicyWeights>)>;
 

@@ -82,7 +82,8 @@ std::vector<std::shared_ptr<const core::PolicyWeights>> in_every_precision(
     const core::PolicyWeights& weights) {
   std::vector<std::shared_ptr<const core::PolicyWeights>> all;
   for (const auto precision :
-       {core::Precision::f32, core::Precision::bf16, core::Precision::f16, core::Precision::int8}) {
+       {core::Precision::f32, core::Precision::bf16, core::Precision::f16, core::Precision::tf32x3,
+        core::Precision::int8}) {
     all.push_back(std::make_shared<core::PolicyWeights>(
         precision == core::Precision::f32 ? weights : core::rounded_weights(weights, precision)));
   }
@@ -103,7 +104,9 @@ void check_random_sessions(const std::vector<std::shared_ptr<core::Policy>>& pol
     for (int i = 0; i < kAgents; ++i) {
       RandomAgent& agent = agents[static_cast<std::size_t>(i)];
       agent.policy = policies[static_cast<std::size_t>(i % policy_count)];
-      agent.options = kind_of(i, i / policy_count % 4, armed);
+      // No step of tf32x3 is one launch.
+      const bool one_launch = agent.policy->config().precision != core::Precision::tf32x3;
+      agent.options = kind_of(i, i / policy_count % 4, armed && one_launch);
       if (i / policy_count % 3 != 0) agent.gatherer = gatherers[static_cast<std::size_t>(i % policy_count)];
       agent.new_session();
       of_threads[random.bits() % kThreads].push_back(&agent);

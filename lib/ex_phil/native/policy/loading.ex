@@ -21,7 +21,7 @@ defmodule ExPhil.Native.Policy.Loading do
                     :dt_limit,
                     :a_floor
                   ]
-  @precisions [:f32, :bf16, :f16, :int8]
+  @precisions [:f32, :bf16, :f16, :int8, :tf32x3]
   @dialects [:state_spaces, :edifice_mamba, :edifice_mamba_ssd]
 
   def load(path_or_weights, options) do

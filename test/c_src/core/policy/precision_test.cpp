@@ -25,7 +25,8 @@ Floats rounded(Precision precision, std::int64_t columns, Floats matrix) {
   return matrix;
 }
 
-constexpr Precision kAll[] = {Precision::f32, Precision::bf16, Precision::f16, Precision::int8};
+constexpr Precision kAll[] = {Precision::f32, Precision::bf16, Precision::f16, Precision::int8,
+                              Precision::tf32x3};
 
 }  // namespace
 

@@ -47,8 +47,11 @@ TEST_CASE("products of many rows on an emulated GPU", "[.emulated_tiles]") {
     INFO(tiles);
     const Environment variable("EXPHIL_NATIVE_POLICY", (given + tiles).c_str());
     const auto weights = policy_forms(small_spec()).front().weights;
-    const auto policy = load_on_device(weights, 64);
-    check_policy_form(*policy, *weights, 9, {2, 40});
+    for (const auto precision : {core::Precision::f32, core::Precision::tf32x3}) {
+      INFO(core::precision_name(precision));
+      const auto stored = std::make_shared<core::PolicyWeights>(core::rounded_weights(*weights, precision));
+      check_policy_form(*load_on_device(stored, 64), *stored, 9, {2, 40});
+    }
   }
   CHECK(emulated_launches("policy_product_some") > 0);
   CHECK(emulated_launches("policy_product_many") > 0);
@@ -74,6 +77,7 @@ TEST_CASE("precisions of a policy on an emulated GPU", "[.emulated_precision]") 
       {"state_spaces", core::Precision::f16},
       {"heads_after_layer_norm", core::Precision::int8},
       {"exphil", core::Precision::bf16},
+      {"heads_after_layer_norm", core::Precision::tf32x3},
   };
   for (const PolicyForm& form : policy_forms(small_spec())) {
     for (const auto& [name, precision] : chosen) {

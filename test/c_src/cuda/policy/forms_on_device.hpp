@@ -32,12 +32,13 @@ inline void check_random_sessions_on_device(const std::vector<PolicyForm>& forms
   }
 }
 
-// Every call of each form with weights rounded to bf16, f16 and int8: 12 frames, a batch of 5. A sample
+// Every call of each form in each precision but f32: 12 frames, a batch of 5. A sample
 // (EXPHIL_CASES_EVERY) has several forms and precisions.
 inline void check_rounded_on_device(const std::vector<PolicyForm>& forms) {
   CaseSample cases;
   for (const PolicyForm& form : forms) {
-    for (const auto precision : {core::Precision::bf16, core::Precision::f16, core::Precision::int8}) {
+    for (const auto precision : {core::Precision::bf16, core::Precision::f16, core::Precision::int8,
+                                 core::Precision::tf32x3}) {
       if (!cases.take()) continue;
       INFO(form.name << " " << core::precision_name(precision));
       check_on_device(std::make_shared<core::PolicyWeights>(core::rounded_weights(*form.weights, precision)),

@@ -59,6 +59,10 @@ TEST_CASE("every form of a policy in int8 on the GPU", "[cuda][gpu][policy][prec
   check_forms_in(core::Precision::int8);
 }
 
+TEST_CASE("every form of a policy in tf32x3 on the GPU", "[cuda][gpu][policy][precision]") {
+  check_forms_in(core::Precision::tf32x3);
+}
+
 TEST_CASE("a policy's memory on the GPU falls with its precision", "[cuda][gpu][policy][precision]") {
   if (!have_device() || !have_melee()) return;
   const auto bytes = [](core::Precision precision) {

@@ -126,6 +126,7 @@ std::vector<KernelSpec> policy_kernel_variants() {
   const PolicyDims half = dims(uneven, 0, false, Precision::f16);
   const PolicyDims melee_bf16 = dims(played, 0, false, Precision::bf16);
   const PolicyDims melee_int8 = dims(played, 0, false, Precision::int8);
+  const PolicyDims melee_tf32 = dims(played, 0, false, Precision::tf32x3);
   mamba::Config by_mean = uneven, by_layer = uneven;
   by_mean.spec.input_dt = mamba::InputDt::mean, by_mean.spec.chunk_size = by_mean.spec.window = 16;
   by_layer.spec.norm = core::NormKind::layer, by_layer.spec.dt_min = 0.001f, by_layer.spec.dt_max = 0.1f;
@@ -152,6 +153,9 @@ std::vector<KernelSpec> policy_kernel_variants() {
       step(wide, 16, 256, 1, false, false, true),
       row_kernel(melee_bf16, melee_bf16.network().layer.phases[0], "policy_product_many"),
       row_kernel(half, half.network().layer.phases[0], "policy_product_few"),
+      row_kernel(melee_tf32, melee_tf32.network().layer.phases[0], "policy_product_few"),
+      row_kernel(melee_tf32, melee_tf32.network().layer.phases[0], "policy_product_some"),
+      row_kernel(melee_tf32, melee_tf32.network().layer.phases[0], "policy_product_many"),
       row_kernel(half, {policy::Kind::scan, 0}, "policy_advance_batch"),
   };
   for (const PolicyDims& d : {melee, odd, wide, exphil, mean, normed, bytes}) {
