@@ -24,9 +24,18 @@ defmodule FleetBench do
     FleetNodes.distribute()
     folder = Path.join(System.tmp_dir!(), "fleet_bench_#{System.pid()}")
     {path, _} = Demo.write(folder)
-    options = [name: @fleet, policy: path, load: [backend: backend, gather: gather], session: [history: 8], idle: :infinity]
+
+    options = [
+      name: @fleet,
+      policy: path,
+      load: [backend: backend, gather: gather],
+      session: [history: 8],
+      idle: :infinity
+    ]
+
     FleetNodes.start_fleet(Keyword.put(options, :devices, []))
-    schedulers = max(div(System.schedulers_online(), 4), 1)
+    # Agents stay where they are, so that after some kills one VM may have all of them.
+    schedulers = max(div(System.schedulers_online(), 2), 1)
     start = fn -> start(options, modules, schedulers) end
     vms = for _ <- 1..3, do: start.()
     settled(vms)

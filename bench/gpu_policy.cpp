@@ -3,9 +3,9 @@
 //   make build/bench/gpu_policy
 //   EXPHIL_NATIVE_KERNELS=kernels build/bench/gpu_policy ../shared/melee [check|time|windows|armed|batch|all]
 //   [TUNING ...]
-// FRAMES and AGENTS in the environment bound the length of the checks and the largest batch; PRECISION is that of
-// the weights, "f32" where it is missing. TUNING is
-// "default" or a list for EXPHIL_NATIVE_POLICY (cuda/policy/tuning.hpp): "team=8,threads=256".
+// FRAMES and AGENTS in the environment bound the length of the checks and the largest batch; PRECISION is
+// that of the weights, "f32" where it is missing. TUNING is "default" or a list for EXPHIL_NATIVE_POLICY
+// (cuda/policy/tuning.hpp): "team=8,threads=256".
 #include <algorithm>
 #include <cmath>
 #include <cstdio>

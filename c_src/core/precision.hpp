@@ -1,8 +1,8 @@
 // How the matrices of a policy are stored, and the one definition of how a weight is rounded to that: the
 // backends store what these functions give, and the reference runs with the rounded values.
 //
-// tf32x3 stores them as f32 does. It lets CUDA multiply on tensor cores, where each f32 is the sum of two tf32
-// (kernels/common/tensor.cuh); a CPU has none, and computes as in f32.
+// tf32x3 stores them as f32 does. It lets CUDA multiply on tensor cores, where each f32 is the sum of two
+// tf32 (kernels/common/tensor.cuh); a CPU has none, and computes as in f32.
 //
 // int8 is symmetric with a scale for each row: a weight is q * scale with q from -127 to 127. The scale has
 // 17 significant bits, so that q * scale is exact in f32. Rounding is idempotent: a matrix that was rounded

@@ -1,12 +1,12 @@
-// Products on tensor cores in the precision of f32: tf32x3. A tf32 has 11 significant bits. An f32 is the sum of its
-// first 11 bits and of the next ones, and a product of two of them is three products of tf32: what is left out,
-// the product of the two rests, is below 2^-20 of it. (NVIDIA's CUTLASS calls this 3xTF32; Ootomo and Yokota,
-// "Recovering single precision accuracy from Tensor Cores while surpassing the FP32 theoretical peak
-// performance", 2022.)
+// Products on tensor cores in the precision of f32: tf32x3. A tf32 has 11 significant bits. An f32 is the sum
+// of its first 11 bits and of the next ones, and a product of two of them is three products of tf32: what is
+// left out, the product of the two rests, is below 2^-21 of it. (NVIDIA's CUTLASS calls this 3xTF32; Ootomo
+// and Yokota, "Recovering single precision accuracy from Tensor Cores while surpassing the FP32 theoretical
+// peak performance", 2022.)
 //
 // A warp multiplies 16 columns of a weight matrix by 8 rows of X over 8 k, and adds: mma.m16n8k8, with the
-// weights as its first matrix. A result depends on its column and its row alone, wherever in the tile they are;
-// the tests compare tiles of all shapes. With EXPHIL_EMULATED_GRID the tests supply multiply_tf32().
+// weights as its first matrix. A result depends on its column and its row alone, wherever in the tile they
+// are; the tests compare tiles of all shapes. With EXPHIL_EMULATED_GRID the tests supply multiply_tf32().
 #pragma once
 
 #include "kernels/common/device_math.cuh"
@@ -34,23 +34,27 @@ EXPHIL_DEVICE int tensor_row(int lane, int i) {
   return lane % 4 * 2 + i % 2;
 }
 
-// Cut, not rounded: a conversion would take as long as a product. Tensor cores ignore the low bits of `low`.
+// Tensor cores ignore the low bits of `low`. kHalf: 0x1000 rounds, 0 cuts.
+template <unsigned kHalf>
 EXPHIL_DEVICE void split_tf32(float value, unsigned* high, unsigned* low) {
-  *high = __float_as_uint(value) & 0xffffe000u;
+  *high = (__float_as_uint(value) + kHalf) & 0xffffe000u;
   *low = __float_as_uint(__fsub_rn(value, __uint_as_float(*high)));
 }
+// Weights are cut: a warp splits more of them than of X, and rounding takes a third more instructions. Values
+// of X are rounded, so that their rests have either sign and the products of two rests, which are left out,
+// add up to nothing.
 EXPHIL_DEVICE TensorWeights tensor_weights(float4 values) {
   TensorWeights made;
-  split_tf32(values.x, &made.high[0], &made.low[0]);
-  split_tf32(values.y, &made.high[1], &made.low[1]);
-  split_tf32(values.z, &made.high[2], &made.low[2]);
-  split_tf32(values.w, &made.high[3], &made.low[3]);
+  split_tf32<0>(values.x, &made.high[0], &made.low[0]);
+  split_tf32<0>(values.y, &made.high[1], &made.low[1]);
+  split_tf32<0>(values.z, &made.high[2], &made.low[2]);
+  split_tf32<0>(values.w, &made.high[3], &made.low[3]);
   return made;
 }
 EXPHIL_DEVICE TensorRows tensor_rows(float first, float second) {
   TensorRows made;
-  split_tf32(first, &made.high[0], &made.low[0]);
-  split_tf32(second, &made.high[1], &made.low[1]);
+  split_tf32<0x1000>(first, &made.high[0], &made.low[0]);
+  split_tf32<0x1000>(second, &made.high[1], &made.low[1]);
   return made;
 }
 
@@ -69,9 +73,9 @@ EXPHIL_DEVICE void multiply_tf32(const unsigned (&weights)[4], const unsigned (&
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const unsigned weight = __shfl_sync(0xffffffffu, weights[i / 2 + slot / 4 * 2], own);
-      const unsigned value =
-          __shfl_sync(0xffffffffu, rows[slot / 4], tensor_row(lane, i) * 4 + slot % 4);
-      sums[i] = __fmaf_rn(__uint_as_float(weight & 0xffffe000u), __uint_as_float(value & 0xffffe000u), sums[i]);
+      const unsigned value = __shfl_sync(0xffffffffu, rows[slot / 4], tensor_row(lane, i) * 4 + slot % 4);
+      sums[i] =
+          __fmaf_rn(__uint_as_float(weight & 0xffffe000u), __uint_as_float(value & 0xffffe000u), sums[i]);
     }
   }
 #endif

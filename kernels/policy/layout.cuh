@@ -77,10 +77,10 @@ constexpr ProductTile some_tile(const Network& n, int k) {
   return {kSomeRows, kSomeColumns, kSomeThreads};
 }
 
-// Where weight k of a column is among the floats of 16 k of all columns, in the order in which a warp hands it
-// to tensor cores: a lane's four weights of 8 k and 16 columns (common/tensor.cuh) are a group. Slots q and q + 4
-// of the first 8 k are k = 4 q and 4 q + 1, those of the second ones the two after them, so that a lane reads
-// four consecutive values of X.
+// Where weight k of a column is among the floats of 16 k of all columns, in the order in which a warp hands
+// it to tensor cores: a lane's four weights of 8 k and 16 columns (common/tensor.cuh) are a group. Slots q
+// and q + 4 of the first 8 k are k = 4 q and 4 q + 1, those of the second ones the two after them, so that a
+// lane reads four consecutive values of X.
 constexpr int tensor_weight(int k, int column, int columns) {
   const int tile = k % 4 / 2, slot = k % 2, lane = column % 8 * 4 + k / 4;
   const int group = 2 * tile + column % 32 / 16;

@@ -52,8 +52,8 @@ constexpr int most(int left, int right) {
 
 using exphil::kSegment;  // of a dot product: common/dot.cuh
 
-// How the weights of the matrices are stored (core/precision.hpp). Kernels widen them to f32. tf32x3: f32, in the
-// order in which tensor cores take them (policy/layout.cuh).
+// How the weights of the matrices are stored (core/precision.hpp). Kernels widen them to f32. tf32x3: f32, in
+// the order in which tensor cores take them (policy/layout.cuh).
 enum class Stored : int { f32, bf16, f16, int8, tf32x3 };
 enum class Kind : int { product, convolution, mean, scan, cell, heads, gate, angle, rotation, delay };
 constexpr int kKinds = 10;

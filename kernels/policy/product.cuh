@@ -59,8 +59,8 @@ __device__ __forceinline__ float completed(float sum, const ProductArguments& ar
   return centred<Epilogue::kCentres>(sum, args.row_scale, args.row_sums, column, mean);
 }
 
-// What completes the sums of a row, where a launch before has found it. Not by __ldg, which may have read before the launch that writes them has
-// ended.
+// What completes the sums of a row, where a launch before has found it. Not by __ldg, which may have read
+// before the launch that writes them has ended.
 template <class Epilogue>
 __device__ __forceinline__ NormFactors found_factors(const ProductArguments& args, long long row) {
   return {Epilogue::kNormed ? args.scale[row] : 1.0f,

@@ -1,6 +1,6 @@
-// The matrix products of policy/product.cuh on tensor cores (common/tensor.cuh), for the precision tf32x3. Every
-// shape sums up in one order: a segment of 32 k from zero, 8 k at a time in the order of tensor_weight()
-// (policy/layout.cuh), then the segments in theirs.
+// The matrix products of policy/product.cuh on tensor cores (common/tensor.cuh), for the precision tf32x3.
+// Every shape sums up in one order: a segment of 32 k from zero, 8 k at a time in the order of
+// tensor_weight() (policy/layout.cuh), then the segments in theirs.
 #pragma once
 
 #include "kernels/common/device_memory.cuh"
@@ -45,8 +45,8 @@ struct TensorParts {
   float sums[kWarps][kRows][kFewColumns + 4];  // padded: no bank conflicts
 };
 
-// 8 kRowTiles rows by 32 columns: every warp computes all of it over each kWarps-th segment, and the block adds
-// the segments. kFindsNorms: the factors of the rows' norms, which are read otherwise.
+// 8 kRowTiles rows by 32 columns: every warp computes all of it over each kWarps-th segment, and the block
+// adds the segments. kFindsNorms: the factors of the rows' norms, which are read otherwise.
 template <int kK, int kOutputs, class Epilogue, int kRowTiles, int kWarps, bool kFindsNorms>
 class TensorProduct {
  public:
@@ -204,7 +204,9 @@ class ManyTensorProduct {
     }
   }
 
-  static __device__ __forceinline__ int place(int row, int group) { return group ^ (row % 2 * 4); }
+  static __device__ __forceinline__ int place(int row, int group) {
+    return group ^ (row % 2 * 4);
+  }
 
   __device__ __forceinline__ void fetch_rows(int segment) {
     if (segment >= kSegments) return;
@@ -217,7 +219,8 @@ class ManyTensorProduct {
     }
   }
 
-  __device__ __forceinline__ void add_segment(int buffer, TensorSums (&total)[kColumnTiles][kRowTiles]) const {
+  __device__ __forceinline__ void add_segment(int buffer,
+                                              TensorSums (&total)[kColumnTiles][kRowTiles]) const {
     TensorSums sums[kColumnTiles][kRowTiles] = {};
     add_segment_on_tensor_cores<kColumnTiles, kRowTiles>(
         [&](int tile, int m) { return tiles_.w[buffer][2 * tile + m % 2][m / 2 * 32 + lane_]; },

@@ -18,7 +18,7 @@ defmodule Mix.Tasks.Exphil.Play do
     * `--fps N` - frames per second (60)
     * `--seconds N` - how long to play
     * `--backend auto|cuda|host` - where the policy runs (auto)
-    * `--precision f32|bf16|f16|int8` - of the policy's weights (f32); with another one than f32 the report says what rounding changed
+    * `--precision f32|bf16|f16|int8|tf32x3` - of the policy's weights (f32), see `ExPhil.Native.Policy.load/2`; with another one than f32 the report says what it changed
     * `--groups N,N,...` - sizes of the groups of outputs, for that report; those of the policy's heads where it has heads
     * `--sessions N` - agents that answer each frame, in one call (1)
     * `--no-pace` - do not prepare for each frame before it comes (see `ExPhil.Native.Tools.Player`)
@@ -98,7 +98,7 @@ defmodule Mix.Tasks.Exphil.Play do
     do: Mix.raise("--backend must be auto, cuda or host, got #{inspect(backend)}")
 
   defp check_option({:precision, name}) when not is_map_key(@precisions, name),
-    do: Mix.raise("--precision must be f32, bf16, f16 or int8, got #{inspect(name)}")
+    do: Mix.raise("--precision must be f32, bf16, f16, int8 or tf32x3, got #{inspect(name)}")
 
   defp check_option(_), do: :ok
 

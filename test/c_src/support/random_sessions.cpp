@@ -81,9 +81,8 @@ core::SessionOptions kind_of(int i, int kind, bool armed) {
 std::vector<std::shared_ptr<const core::PolicyWeights>> in_every_precision(
     const core::PolicyWeights& weights) {
   std::vector<std::shared_ptr<const core::PolicyWeights>> all;
-  for (const auto precision :
-       {core::Precision::f32, core::Precision::bf16, core::Precision::f16, core::Precision::tf32x3,
-        core::Precision::int8}) {
+  for (const auto precision : {core::Precision::f32, core::Precision::bf16, core::Precision::f16,
+                               core::Precision::tf32x3, core::Precision::int8}) {
     all.push_back(std::make_shared<core::PolicyWeights>(
         precision == core::Precision::f32 ? weights : core::rounded_weights(weights, precision)));
   }

@@ -157,7 +157,7 @@ defmodule Mix.Tasks.Exphil.PlayTest do
           {["--fps", "0"], ~r/--fps must be from 1/},
           {["--seconds", "-1"], ~r/--seconds must be above 0/},
           {["--sessions", "0"], ~r/--sessions must be at least 1/},
-          {["--precision", "int4"], ~r/--precision must be f32, bf16, f16 or int8, got "int4"/},
+          {["--precision", "int4"], ~r/--precision must be f32, bf16, f16, int8 or tf32x3, got "int4"/},
           {["--policy", policy, "--frames", frames, "--backend", "host", "--groups", "60,5"],
            ~r/--groups must be sizes that add up to 64 outputs, got "60,5"/},
           {["--policy", policy, "--frames", frames, "--backend", "host", "--groups", "60,x"], ~r/--groups/},

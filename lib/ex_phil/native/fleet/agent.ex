@@ -159,6 +159,12 @@ defmodule ExPhil.Native.Fleet.Agent do
 
   def handle_call({:leave_copy, _node}, _from, state), do: {:reply, :ok, state}
 
+  # That node has more room for the copy.
+  def handle_call({:move_copy, node}, _from, state) do
+    {_, state} = Copy.move(state, node)
+    {:reply, :ok, state, {:continue, :look_after}}
+  end
+
   @impl true
   def handle_continue(:look_after, state), do: state |> look_after() |> moved()
 

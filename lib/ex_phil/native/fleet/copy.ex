@@ -134,13 +134,25 @@ defmodule ExPhil.Native.Fleet.Copy do
   defp open(_fleet, []), do: []
 
   defp open(fleet, nodes) do
-    loads = nodes |> Enum.zip(:erpc.multicall(nodes, Placing, :load, [fleet], @patience))
-
-    Placing.open([{node(), Placing.load(fleet)} | for({node, {:ok, load}} <- loads, do: {node, load})])
+    [{node(), Placing.load(fleet)} | Placing.loads(fleet, nodes, @patience)]
+    |> Placing.open()
     |> List.keydelete(node(), 0)
   end
 
-  defp make(%{fleet: fleet, log: log} = state, view, node) do
+  defp make(state, view, node) do
+    case start(state, view, node) do
+      {:ok, pid, member} ->
+        {_, state} = arm(%{state | pending: []}, pid, member)
+        {:ok, state}
+
+      _ ->
+        Process.send_after(self(), :look_after, @again)
+        {:retry, state}
+    end
+  end
+
+  # A process on that node that knows what this one knows, and does not count yet.
+  defp start(%{fleet: fleet, log: log} = state, view, node) do
     copy = %{
       key: state.key,
       owner: self(),
@@ -150,16 +162,32 @@ defmodule ExPhil.Native.Fleet.Copy do
       tag: Placing.tag(view)
     }
 
-    case Placing.remote(node, :start_copy, [fleet, copy], Agent) do
-      {:ok, pid, member} ->
-        {_, state} =
-          %{state | peer: pid, peer_member: member, pending: []} |> watch() |> tell(:arm) |> confirm()
+    Placing.remote(node, :start_copy, [fleet, copy], Agent)
+  end
 
-        {:ok, state}
+  defp arm(state, pid, member),
+    do: %{state | peer: pid, peer_member: member} |> watch() |> tell(:arm) |> confirm()
 
-      _ ->
-        Process.send_after(self(), :look_after, @again)
-        {:retry, state}
+  @doc """
+  Moves the copy to that node, where there is one that may be moved: `{:ok, state}`, or what `let_go/1` answers. The new one is there before
+  the old one ends, so that the agent is without a copy for the time of two messages.
+  """
+  def move(%{peer: peer, mover: mover} = state, node)
+      when peer == nil or mover != nil or node(peer) == node,
+      do: {:ok, state}
+
+  def move(state, node) do
+    with {:ok, pid, member} <- start(state, View.get(state.fleet), node) do
+      case let_go(state) do
+        {:ok, state} ->
+          arm(state, pid, member)
+
+        other ->
+          Process.exit(pid, :shutdown)
+          other
+      end
+    else
+      _ -> {:ok, state}
     end
   end
 

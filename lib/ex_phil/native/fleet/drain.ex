@@ -23,16 +23,12 @@ defmodule ExPhil.Native.Fleet.Drain do
   defp elsewhere?(fleet) do
     nodes = for node <- Map.keys(View.get(fleet).members), node == node() or node in Node.list(), do: node
 
-    loads =
-      for {node, {:ok, load}} <- Enum.zip(nodes, :erpc.multicall(nodes, Placing, :load, [fleet], 5000)),
-          do: {node, load}
-
-    Placing.open(loads) != []
+    Placing.open(Placing.loads(fleet, nodes)) != []
   end
 
   defp rounds(fleet, moved, deadline) do
-    results = each(Directory.pids(fleet, :owner), &ask(&1, :move))
-    _ = each(Directory.copies(fleet), fn {_copy, owner} -> ask(owner, {:leave_copy, node()}) end)
+    results = ask_each(Directory.pids(fleet, :owner), :move)
+    _ = ask_each(for({_copy, owner} <- Directory.copies(fleet), do: owner), {:leave_copy, node()})
     moved = moved + Enum.count(results, &(&1 == {:ok, {:ok, :moved}}))
 
     cond do
@@ -51,8 +47,13 @@ defmodule ExPhil.Native.Fleet.Drain do
     end
   end
 
-  defp each(list, call),
-    do: list |> Task.async_stream(call, max_concurrency: @at_once, timeout: :infinity) |> Enum.to_list()
+  @doc "Asks agents' processes, a few at a time: `{:ok, answer}` of each, `{:ok, :gone}` of one that has ended."
+  @spec ask_each([pid()], term()) :: [{:ok, term()}]
+  def ask_each(pids, request) do
+    pids
+    |> Task.async_stream(&ask(&1, request), max_concurrency: @at_once, timeout: :infinity)
+    |> Enum.to_list()
+  end
 
   defp ask(pid, request) do
     GenServer.call(pid, request, @timeout)

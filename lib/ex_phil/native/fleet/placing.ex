@@ -6,7 +6,7 @@ defmodule ExPhil.Native.Fleet.Placing do
   # twice. Frames do not pass through here.
 
   alias ExPhil.Native.Error
-  alias ExPhil.Native.Fleet.{Agent, Directory, View}
+  alias ExPhil.Native.Fleet.{Agent, Directory, Spread, View}
 
   @timeout 5000
   # How many agents, and a sixteenth, may have come to a node since it said how busy it was. With more it is
@@ -139,13 +139,16 @@ defmodule ExPhil.Native.Fleet.Placing do
     wake(fleet)
   end
 
-  @doc "This node takes agents from now on: those on other nodes that have no copy may have waited for it."
+  @doc "This node takes agents from now on: those on other nodes that have no copy may have waited for it, and others' copies come to it."
   @spec wake(atom()) :: :ok
-  def wake(fleet), do: everywhere(fleet, :wake, [fleet])
+  def wake(fleet) do
+    everywhere(fleet, :wake, [fleet])
+    everywhere(fleet, :begin, [fleet, [node()]], Spread)
+  end
 
-  defp everywhere(fleet, function, arguments) do
+  defp everywhere(fleet, function, arguments, module \\ Directory) do
     nodes = for node <- Map.keys(View.get(fleet).members), node != node(), node in Node.list(), do: node
-    for node <- nodes, do: :erpc.cast(node, Directory, function, arguments)
+    for node <- nodes, do: :erpc.cast(node, module, function, arguments)
     :ok
   end
 
@@ -163,6 +166,13 @@ defmodule ExPhil.Native.Fleet.Placing do
       open: open,
       generation: Directory.get(fleet, :generation)
     }
+  end
+
+  @doc "The loads of those nodes that answer within so many milliseconds."
+  @spec loads(atom(), [node()], pos_integer()) :: [{node(), map()}]
+  def loads(fleet, nodes, timeout \\ @timeout) do
+    loads = Enum.zip(nodes, :erpc.multicall(nodes, __MODULE__, :load, [fleet], timeout))
+    for {node, {:ok, load}} <- loads, do: {node, load}
   end
 
   @doc "The nodes that take agents, with their loads."

@@ -11,7 +11,7 @@ defmodule ExPhil.Native.Fleet.View do
 
   require Logger
 
-  alias ExPhil.Native.Fleet.{Ballot, Devices, Directory, Reach}
+  alias ExPhil.Native.Fleet.{Ballot, Devices, Directory, Reach, Spread}
 
   # Milliseconds between attempts to decide a view, and to settle with another fleet.
   @again 10
@@ -282,7 +282,9 @@ defmodule ExPhil.Native.Fleet.View do
         state = Reach.only(state, pids)
         state = Enum.reduce(pids, %{state | unsettled: drop_nodes(state.unsettled, members)}, &watch(&2, &1))
         Devices.follow(fleet, Map.keys(members))
-        Reach.publish(state)
+        state = Reach.publish(state)
+        Spread.begin(fleet, Map.keys(members) -- Map.keys(old.members))
+        state
 
       old.id == view.id ->
         Logger.warning("fleet #{inspect(fleet)}: the other members went on without #{node()}; it begins anew")

@@ -37,8 +37,8 @@ inline void check_random_sessions_on_device(const std::vector<PolicyForm>& forms
 inline void check_rounded_on_device(const std::vector<PolicyForm>& forms) {
   CaseSample cases;
   for (const PolicyForm& form : forms) {
-    for (const auto precision : {core::Precision::bf16, core::Precision::f16, core::Precision::int8,
-                                 core::Precision::tf32x3}) {
+    for (const auto precision :
+         {core::Precision::bf16, core::Precision::f16, core::Precision::int8, core::Precision::tf32x3}) {
       if (!cases.take()) continue;
       INFO(form.name << " " << core::precision_name(precision));
       check_on_device(std::make_shared<core::PolicyWeights>(core::rounded_weights(*form.weights, precision)),

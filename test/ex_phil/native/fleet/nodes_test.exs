@@ -6,6 +6,7 @@ defmodule ExPhil.Native.Fleet.NodesTest do
   import ExPhil.Native.TestSupport.FleetNodes
 
   alias ExPhil.Native.{Error, Fleet, Policy}
+  alias ExPhil.Native.Fleet.Spread
   alias ExPhil.Native.TestSupport.{FleetPlayer, Waiting}
 
   @moduletag :nodes
@@ -118,6 +119,49 @@ defmodule ExPhil.Native.Fleet.NodesTest do
 
     assert {:ok, _} = call(peer, Fleet, :act, [fleet, {:near, 2}, 0, obs(0), @patient])
     assert %{agents: 5} = on(fleet, second)
+  end
+
+  test "copies move to a node that joins, so that the agents of one that dies do not all go on on one other",
+       context do
+    %{fleet: fleet, options: options, policy: policy} = context
+    start_here(options)
+    [{peer, first}, {_, second}] = for _ <- 1..2, do: start_there(options)
+    settled(fleet, [node(), first, second])
+    sessions = for key <- 1..12, do: {key, Policy.new_session!(policy, options[:session])}
+    for {key, session} <- sessions, do: play(fleet, key, session, 0..9)
+    assert %{agents: 6, copies: 6} = on(fleet, first)
+    assert %{agents: 6, copies: 6} = on(fleet, second)
+
+    # 24 agents and copies: 8 for each node.
+    {_, third} = start_there(options)
+    Waiting.until(fn -> match?(%{agents: 0, copies: 8}, on(fleet, third)) end)
+    assert %{agents: 12, copies: 12} = Fleet.info!(fleet)
+    for {key, session} <- sessions, do: play(fleet, key, session, 10..19)
+
+    # Four of its agents had their copies there, two on the other one.
+    kill(peer)
+
+    Waiting.until(fn -> match?(%{agents: 4}, on(fleet, third)) and match?(%{agents: 8}, on(fleet, second)) end)
+
+    for {key, session} <- sessions, do: play(fleet, key, session, 20..29)
+    assert %{agents: 12, copies: 12} = Fleet.info!(fleet)
+  end
+
+  test "a node's share of the copies that move brings the others down to the mean" do
+    load = fn owners, copies, devices -> %{owners: owners, copies: copies, devices: devices} end
+    loads = [a: load.(150, 150, 1), b: load.(150, 150, 1), c: load.(0, 0, 1)]
+    assert {100, 100} == {Spread.share(loads, :a, :c), Spread.share(loads, :b, :c)}
+    # With more devices there is more room.
+    loads = [a: load.(150, 150, 1), b: load.(150, 150, 1), c: load.(0, 0, 2)]
+    assert {150, 150} == {Spread.share(loads, :a, :c), Spread.share(loads, :b, :c)}
+    # Who has less than the mean gives nothing, and no node gets more than that.
+    loads = [a: load.(90, 0, 1), b: load.(0, 0, 1), c: load.(0, 0, 1)]
+    assert {30, 0} == {Spread.share(loads, :a, :c), Spread.share(loads, :b, :c)}
+    loads = [a: load.(10, 10, 1), c: load.(10, 10, 1)]
+    assert 0 == Spread.share(loads, :a, :c)
+    assert 0 == Spread.share(loads, :elsewhere, :c)
+    assert 0 == Spread.share(loads, :a, :elsewhere)
+    assert 0 == Spread.share([], :a, :c)
   end
 
   test "a drained node has neither agents nor copies, and they play on", context do

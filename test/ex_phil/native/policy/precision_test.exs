@@ -5,7 +5,7 @@ defmodule ExPhil.Native.Policy.PrecisionTest do
 
   alias ExPhil.Native.Policy
 
-  @precisions [:f32, :bf16, :f16, :int8]
+  @precisions [:f32, :bf16, :f16, :int8, :tf32x3]
 
   defp load(backend, precision),
     do: Policy.load!(Policies.checkpoint(), backend: backend, precision: precision)
@@ -13,8 +13,8 @@ defmodule ExPhil.Native.Policy.PrecisionTest do
   backend_test "info says the precision, and the fingerprint depends on it", %{backend: backend} do
     infos = for precision <- @precisions, do: Policy.info!(load(backend, precision))
     assert Enum.map(infos, & &1.precision) == @precisions
-    assert infos |> Enum.map(& &1.fingerprint) |> Enum.uniq() |> length() == 4
-    [f32, bf16, f16, int8] = Enum.map(infos, & &1.resident_bytes)
+    assert infos |> Enum.map(& &1.fingerprint) |> Enum.uniq() |> length() == 5
+    [f32, bf16, f16, int8, _tf32x3] = Enum.map(infos, & &1.resident_bytes)
     assert f32 > bf16 and bf16 >= f16 and f16 > int8
     assert Policy.info!(Policy.load!(Policies.checkpoint(), backend: backend)) == hd(infos)
   end
@@ -45,6 +45,8 @@ defmodule ExPhil.Native.Policy.PrecisionTest do
       error = relative_error(out, f32)
       assert error > 0.0 and error <= limit
     end
+
+    assert relative_error(List.last(others), f32) <= 1.0e-5
   end
 
   test "a state belongs to one precision" do
@@ -63,7 +65,7 @@ defmodule ExPhil.Native.Policy.PrecisionTest do
     d_outs = uniform(8, {1, 3, 7}, -1.0, 1.0)
     weights = Policy.weights!(load(:host, :f32))
 
-    for precision <- [:bf16, :f16, :int8], model = load(:host, precision) do
+    for precision <- [:bf16, :f16, :int8, :tf32x3], model = load(:host, precision) do
       for result <- [
             Policy.grad(model, frames, d_outs),
             Policy.forward(model, frames),
@@ -85,7 +87,7 @@ defmodule ExPhil.Native.Policy.PrecisionTest do
       assert {:error, %Error{kind: :invalid_argument, argument: ":precision"} = error} =
                Policy.load(Policies.checkpoint(), precision: bad)
 
-      assert Exception.message(error) =~ ":f32, :bf16, :f16, :int8"
+      assert Exception.message(error) =~ ":f32, :bf16, :f16, :int8, :tf32x3"
       assert {:error, %Error{argument: ":precision"}} = Policy.load(Policies.checkpoint(), precision: bad)
     end
   end

@@ -15,7 +15,7 @@ defmodule ExPhil.Native.Policy.Interface.Loading do
 
         * `:backend`, `:device` - where to; see `ExPhil.Native.Device`, and below for `:auto`, the default. `:device` may be a list of GPUs,
           or `:all`: see below
-        * `:precision` - of the weights: `:f32`, `:bf16`, `:f16` or `:int8` (see below)
+        * `:precision` - of the weights: `:f32`, `:bf16`, `:f16` or `:int8`; `:tf32x3`, for many agents on a GPU (see below)
         * `:max_sessions` - how many sessions and snapshots fit on each device before more memory is allocated (1024)
         * `:gather` - frames of `step/2` and `act/2` that many processes play at once are launched together (`false`; see below)
         * `:norm_epsilon` - added to the mean square in the norms (the file's metadata `"norm_epsilon"`,
@@ -72,6 +72,11 @@ defmodule ExPhil.Native.Policy.Interface.Loading do
       the same policy in another precision are refused (`:mismatch`). `forward/3`, `grad/4`, `weights/1` and `update/2` need
       `:f32`, and give an error of kind `:unsupported` otherwise. A weight that is too large for `:f16`, or not finite with
       `:int8`, is an error of kind `:limit_exceeded`.
+
+      `:tf32x3` rounds no weight: on a GPU the products run on tensor cores, each f32 as the sum of two tf32 (3xTF32; Ootomo and Yokota, 2022).
+      It is for batches of hundreds of agents and more, and for `gather: true`: a lone step is several launches and takes more than twice as long as in
+      `:f32`, `latency: :armed` is an error, and a window of a GRU or an LSTM is a launch for each frame. Its error is that of f32 (within 1.0e-5 of
+      float64). On the CPU it computes as `:f32` does.
       """
       fallible load(path_or_weights :: Path.t() | weights(), options :: keyword() \\ []) :: t()
 
