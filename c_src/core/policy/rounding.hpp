@@ -12,7 +12,8 @@ namespace exphil::core {
 // have to hold the same numbers. The norm's own weight is 1 then, and its bias 0.
 //
 // The fingerprint depends on the precision: a state belongs to one precision of a policy. The checkpoint's
-// parameters are gone, because these numbers are not the checkpoint's. f32 changes nothing; tf32x3 rounds nothing.
+// parameters are gone, because these numbers are not the checkpoint's. f32 changes nothing; tf32x3 rounds
+// nothing.
 //
 // Throws limit_exceeded naming the matrix, with the argument ":precision", where a weight is too large for
 // f16 or not finite with int8.

@@ -10,6 +10,7 @@
 #include "cuda/emulated_gpu.hpp"
 #include "cuda/policy/load_on_device.hpp"
 #include "support/catch.hpp"
+#include "support/errors.hpp"
 #include "support/policy_forms.hpp"
 #include "support/random_sessions.hpp"
 
@@ -87,6 +88,11 @@ TEST_CASE("precisions of a policy on an emulated GPU", "[.emulated_precision]") 
           std::make_shared<core::PolicyWeights>(core::rounded_weights(*form.weights, precision));
       const auto policy = load_on_device(weights, 16);
       check_policy_form(*policy, *weights, 9, {2, 5});
+      if (precision != core::Precision::tf32x3) continue;
+      const core::Error error = thrown_by([&] { policy->armed_step(); });
+      CHECK(error.kind() == core::ErrorKind::unsupported);
+      CHECK_THAT(error.what(), Catch::Contains(":tf32x3"));
+      CHECK(policy->on_device());
     }
   }
 }

@@ -148,6 +148,32 @@ TEST_CASE("packed weights take the memory of their precision", "[cuda][policy][p
   CHECK(bf16.second - int8.second > most / 2);
 }
 
+// Slots q and q + 4 of the first 8 k are k = 4 q and 4 q + 1, of the second ones 4 q + 2 and 4 q + 3; a
+// lane's group has columns l / 4 and l / 4 + 8 of the first slot, then of the second one (common/tensor.cuh).
+TEST_CASE("weights for tensor cores are in the order in which lanes take them", "[cuda][policy][precision]") {
+  constexpr int kColumns = 128;
+  std::vector<int> times(16 * kColumns);
+  for (int k = 0; k < 16; ++k) {
+    for (int column = 0; column < kColumns; ++column) {
+      ++times[static_cast<std::size_t>(policy::tensor_weight(k, column, kColumns))];
+    }
+  }
+  CHECK(times == std::vector<int>(times.size(), 1));
+  for (int tile = 0; tile < 2; ++tile) {
+    for (int half = 0; half < 2; ++half) {
+      for (int lane = 0; lane < 32; ++lane) {
+        const int k = lane % 4 * 4 + 2 * tile, column = 96 + 16 * half + lane / 4;
+        const int group = (2 * tile + half) * kColumns + 96 + lane;
+        INFO("tile " << tile << ", half " << half << ", lane " << lane);
+        CHECK(policy::tensor_weight(k, column, kColumns) == 4 * group);
+        CHECK(policy::tensor_weight(k, column + 8, kColumns) == 4 * group + 1);
+        CHECK(policy::tensor_weight(k + 1, column, kColumns) == 4 * group + 2);
+        CHECK(policy::tensor_weight(k + 1, column + 8, kColumns) == 4 * group + 3);
+      }
+    }
+  }
+}
+
 TEST_CASE("parts of different element sizes are aligned and do not overlap", "[cuda][policy]") {
   const policy::Part<float> floats(0, 5);
   const policy::Part<char> bytes(floats.end(), 3);
