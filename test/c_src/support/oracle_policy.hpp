@@ -60,6 +60,7 @@ class OracleModel final : public core::Policy {
     }
   }
   void reserve_chain(std::int64_t) override {}
+  bool on_device() const override { return splits; }
   std::unique_ptr<core::SplitStep> split_step() override {
     return splits ? std::make_unique<Split>(*this) : nullptr;
   }
