@@ -5,22 +5,23 @@ defmodule ExPhil.Native.Fleet.Spread do
 
   alias ExPhil.Native.Fleet.{Directory, Drain, Placing, View}
 
+  # What the nodes say of their loads is not of one moment, while others give too: so it looks again.
+  @rounds 5
+
   @doc "Moves this node's share of copies to those nodes, beside the caller."
   @spec begin(atom(), [node()]) :: :ok
   def begin(_fleet, []), do: :ok
 
   def begin(fleet, nodes) do
-    spawn(fn -> for node <- nodes, node != node(), do: run(fleet, node) end)
+    spawn(fn -> for node <- nodes, node != node(), do: give(fleet, node, @rounds) end)
     :ok
   end
 
-  @doc "Moves this node's share of copies to that node."
-  @spec run(atom(), node()) :: :ok
-  def run(fleet, to) do
+  defp give(fleet, to, rounds) do
     count = fleet |> Placing.loads(Map.keys(View.get(fleet).members)) |> Placing.open() |> share(node(), to)
     owners = for {_copy, owner} <- Directory.copies(fleet), node(owner) != to, do: owner
-    owners |> Enum.take_random(count) |> Drain.ask_each({:move_copy, to})
-    :ok
+    moved = owners |> Enum.take_random(count) |> Drain.ask_each({:move_copy, to})
+    if moved != [] and rounds > 1, do: give(fleet, to, rounds - 1)
   end
 
   @doc """

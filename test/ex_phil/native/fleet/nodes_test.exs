@@ -98,7 +98,8 @@ defmodule ExPhil.Native.Fleet.NodesTest do
     Waiting.until(fn -> :counters.get(frames, 1) > before + 200 end)
     :atomics.put(stop, 1, 1)
     assert Enum.all?(Task.await_many(players, :infinity), &(&1 > 0))
-    assert %{agents: 12, copies: 12, answers: true} = Fleet.info!(fleet)
+    # Some copies may be on their way to the node that came last.
+    Waiting.until(fn -> match?(%{agents: 12, copies: 12, answers: true}, Fleet.info!(fleet)) end)
   end
 
   test "a node that joins takes new agents, near the caller where the load is equal", context do
@@ -132,19 +133,22 @@ defmodule ExPhil.Native.Fleet.NodesTest do
     assert %{agents: 6, copies: 6} = on(fleet, first)
     assert %{agents: 6, copies: 6} = on(fleet, second)
 
-    # 24 agents and copies: 8 for each node.
+    # 24 agents and copies: some 8 for each node.
     {_, third} = start_there(options)
-    Waiting.until(fn -> match?(%{agents: 0, copies: 8}, on(fleet, third)) end)
-    assert %{agents: 12, copies: 12} = Fleet.info!(fleet)
+    Waiting.until(fn -> match?(%{copies: copies} when copies >= 7, on(fleet, third)) end)
     for {key, session} <- sessions, do: play(fleet, key, session, 10..19)
+    assert on(fleet, third).agents == 0
 
-    # Four of its agents had their copies there, two on the other one.
+    # Of its six agents' copies some are there, others on the other node.
     kill(peer)
 
-    Waiting.until(fn -> match?(%{agents: 4}, on(fleet, third)) and match?(%{agents: 8}, on(fleet, second)) end)
+    Waiting.until(fn ->
+      on(fleet, first) == nil and on(fleet, second).agents + on(fleet, third).agents == 12
+    end)
 
+    assert on(fleet, second).agents in 7..11
     for {key, session} <- sessions, do: play(fleet, key, session, 20..29)
-    assert %{agents: 12, copies: 12} = Fleet.info!(fleet)
+    Waiting.until(fn -> match?(%{agents: 12, copies: 12}, Fleet.info!(fleet)) end)
   end
 
   test "a node's share of the copies that move brings the others down to the mean" do
