@@ -26,37 +26,34 @@ __device__ __forceinline__ void row_scales(const ProductArguments& args) {
   }
 }
 
+template <class Tile>
+__device__ __forceinline__ void run_tile(const ProductArguments& args) {
+  __shared__ typename Tile::Shared shared;
+  Tile(args, shared).run();
+}
+
 template <class Of>
 __device__ __forceinline__ void few(const ProductArguments& args) {
   if constexpr (kNetwork.on_tensor_cores()) {
-    using Tile = TensorProduct<Of::kK, Of::kOutputs, Of, kFew.rows / 8, kFew.threads / 32, true>;
-    __shared__ typename Tile::Parts parts;
-    Tile(args, parts).run();
+    run_tile<TensorProduct<Of::kK, Of::kOutputs, Of, kFew.rows / 8, kFew.threads / 32, true>>(args);
   } else {
     product_few<Of::kK, Of::kOutputs, Of>(args);
   }
 }
-
 template <class Of>
 __device__ __forceinline__ void some(const ProductArguments& args) {
   if constexpr (kNetwork.on_tensor_cores()) {
-    using Tile = TensorProduct<Of::kK, Of::kOutputs, Of, kSome.rows / 8, kSome.threads / 32, false>;
-    __shared__ typename Tile::Parts parts;
-    Tile(args, parts).run();
+    run_tile<TensorProduct<Of::kK, Of::kOutputs, Of, kSome.rows / 8, kSome.threads / 32, false>>(args);
   } else {
-    __shared__ SomeSlice slices[kSomeThreads / 32];
-    SomeProduct<Of::kK, Of::kOutputs, Of>(args, slices).run();
+    run_tile<SomeProduct<Of::kK, Of::kOutputs, Of>>(args);
   }
 }
-
 template <class Of>
 __device__ __forceinline__ void many(const ProductArguments& args) {
   if constexpr (kNetwork.on_tensor_cores()) {
-    __shared__ TensorTiles tiles;
-    ManyTensorProduct<Of::kK, Of::kOutputs, Of>(args, tiles).run();
+    run_tile<ManyTensorProduct<Of::kK, Of::kOutputs, Of>>(args);
   } else {
-    __shared__ __align__(16) ManyTiles tiles;
-    ManyProduct<Of::kK, Of::kOutputs, Of>(args, tiles).run();
+    run_tile<ManyProduct<Of::kK, Of::kOutputs, Of>>(args);
   }
 }
 

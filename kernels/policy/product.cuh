@@ -74,6 +74,55 @@ __device__ __forceinline__ void write_result(const ProductArguments& args, long 
       Epilogue::apply(completed<Epilogue>(sum, args, column, norm.mean), bias, norm.scale, args, row, column);
 }
 
+// A block's tile of the results, and the thread's place in it.
+class Tile {
+ protected:
+  __device__ __forceinline__ Tile(const ProductArguments& args, int rows, int columns)
+      : args_(args),
+        first_row_(static_cast<long long>(blockIdx.y) * rows),
+        first_column_(static_cast<int>(blockIdx.x) * columns),
+        thread_(static_cast<int>(threadIdx.x)),
+        warp_(thread_ / 32),
+        lane_(thread_ % 32) {}
+
+  const ProductArguments& args_;
+  const long long first_row_;
+  const int first_column_, thread_, warp_, lane_;
+};
+
+// One of 32 columns whose kWarps warps share the segments: each makes all results of every kWarps-th segment,
+// and of the block's results a thread has kMine, in rows that its warp alone writes.
+class SplitTile : protected Tile {
+ protected:
+  __device__ __forceinline__ SplitTile(const ProductArguments& args, int rows) : Tile(args, rows, 32) {}
+
+  // Adds the segments [first, first + kWarps), in order; parts[s].sums[row][column] are those of warp s.
+  template <int kWarps, int kSegments, class Part, int kMine>
+  __device__ __forceinline__ void add(int first, const Part* parts, float (&total)[kMine]) const {
+#pragma unroll
+    for (int s = 0; s < kWarps; ++s) {
+      if (first + s >= kSegments) break;
+#pragma unroll
+      for (int i = 0; i < kMine; ++i) {
+        total[i] = __fadd_rn(total[i], parts[s].sums[warp_ + i * kWarps][lane_]);
+      }
+    }
+  }
+
+  // factors(row): of the row's norm; all lanes of a warp call it.
+  template <int kWarps, int kOutputs, class Epilogue, int kMine, class Factors>
+  __device__ __forceinline__ void write(const float (&total)[kMine], Factors factors) const {
+    const int column = first_column_ + lane_;
+#pragma unroll
+    for (int i = 0; i < kMine; ++i) {
+      const long long row = first_row_ + warp_ + i * kWarps;
+      if (row >= args_.rows) return;
+      const NormFactors norm = factors(row);
+      if (column < kOutputs) write_result<Epilogue>(args_, row, column, total[i], norm);
+    }
+  }
+};
+
 template <int kK, int kTile>
 struct alignas(16) FewTile {
   float xs[kTile][kK];

@@ -12,22 +12,20 @@ constexpr int kManyDepth = 16;
 
 // X of one k step is stored transposed, [k][row], with the rows of k in group k / 4 permuted by an XOR, so
 // that neither the transposing stores nor the reads have bank conflicts.
-struct ManyTiles {
+struct alignas(16) ManyTiles {
   float x[2][kManyDepth][kManyRows];
   float w[2][kManyDepth][kManyColumns];
 };
 
 template <int kK, int kOutputs, class Epilogue>
-class ManyProduct {
+class ManyProduct : Tile {
  public:
   static_assert(sizeof(ManyTiles) <= 48 * 1024, "static shared memory");
 
+  using Shared = ManyTiles;
+
   __device__ __forceinline__ ManyProduct(const ProductArguments& args, ManyTiles& tiles)
-      : args_(args),
-        tiles_(tiles),
-        thread_(static_cast<int>(threadIdx.x)),
-        first_row_(static_cast<long long>(blockIdx.y) * kManyRows),
-        first_column_(static_cast<int>(blockIdx.x) * kManyColumns) {}
+      : Tile(args, kManyRows, kManyColumns), tiles_(tiles) {}
 
   __device__ __forceinline__ void run() {
     constexpr int kSteps = kK / kManyDepth;
@@ -157,11 +155,7 @@ class ManyProduct {
     }
   }
 
-  const ProductArguments& args_;
   ManyTiles& tiles_;
-  const int thread_;
-  const long long first_row_;
-  const int first_column_;
   float4 x_[kManyRows / 32];
   Group w_[2];
 };

@@ -31,17 +31,12 @@ struct alignas(16) SomeSlice {
 // A tile of kSomeRows rows by 32 columns: every warp computes all of it over each kWarps-th segment, from a
 // slice of shared memory that it alone fills; the block then adds the sums of the segments in order.
 template <int kK, int kOutputs, class Epilogue>
-class SomeProduct {
+class SomeProduct : SplitTile {
  public:
-  // slices: of each warp.
-  __device__ __forceinline__ SomeProduct(const ProductArguments& args, SomeSlice* slices)
-      : args_(args),
-        slices_(slices),
-        slice_(slices[threadIdx.x / 32]),
-        first_row_(static_cast<long long>(blockIdx.y) * kSomeRows),
-        first_column_(static_cast<int>(blockIdx.x) * kSomeColumns),
-        warp_(static_cast<int>(threadIdx.x) / 32),
-        lane_(static_cast<int>(threadIdx.x) % 32) {}
+  using Shared = SomeSlice[kSomeThreads / 32];  // of each warp
+
+  __device__ __forceinline__ SomeProduct(const ProductArguments& args, Shared& slices)
+      : SplitTile(args, kSomeRows), slices_(slices), slice_(slices[warp_]) {}
 
   __device__ __forceinline__ void run() {
     begin_launch_after();
@@ -60,18 +55,18 @@ class SomeProduct {
       fetch_rows(first + kWarps + warp_);
       put(sum);
       __syncthreads();
-      add(first, total);
+      add<kWarps, kSegments>(first, slices_, total);
       __syncthreads();
     }
-    write(total);
+    write<kWarps, kOutputs, Epilogue>(total,
+                                      [&](long long row) { return found_factors<Epilogue>(args_, row); });
   }
 
  private:
   static constexpr int kGroups = SomeSlice::kGroups, kSegments = kK / kSegment;
   static_assert(kK % kSegment == 0 && kSomeColumns == 32, "a lane for each column");
   static constexpr int kWarps = kSomeThreads / 32;
-  // A lane has kI x kJ sums of its warp's segment. Of the results a thread has kMine, in rows that its warp
-  // alone writes.
+  // A lane has kI x kJ sums of its warp's segment.
   static constexpr int kI = kSomeRows / 4, kJ = kSomeColumns / 8, kMine = kSomeRows / kWarps;
   static_assert(kMine * kWarps == kSomeRows, "as many rows for every warp");
 
@@ -121,33 +116,8 @@ class SomeProduct {
     }
   }
 
-  __device__ __forceinline__ void add(int first, float (&total)[kMine]) const {
-#pragma unroll
-    for (int s = 0; s < kWarps; ++s) {
-      if (first + s >= kSegments) break;
-#pragma unroll
-      for (int i = 0; i < kMine; ++i) {
-        total[i] = __fadd_rn(total[i], slices_[s].sums[warp_ + i * kWarps][lane_]);
-      }
-    }
-  }
-
-  __device__ __forceinline__ void write(const float (&total)[kMine]) const {
-    const int column = first_column_ + lane_;
-    if (column >= kOutputs) return;
-#pragma unroll
-    for (int i = 0; i < kMine; ++i) {
-      const long long row = first_row_ + warp_ + i * kWarps;
-      if (row >= args_.rows) return;
-      write_result<Epilogue>(args_, row, column, total[i], found_factors<Epilogue>(args_, row));
-    }
-  }
-
-  const ProductArguments& args_;
   SomeSlice* const slices_;
   SomeSlice& slice_;
-  const long long first_row_;
-  const int first_column_, warp_, lane_;
 };
 
 }  // namespace policy

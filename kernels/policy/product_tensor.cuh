@@ -40,26 +40,22 @@ __device__ __forceinline__ void add_segment_on_tensor_cores(Weights weights, Row
   }
 }
 
-template <int kRows, int kWarps>
-struct TensorParts {
-  float sums[kWarps][kRows][kFewColumns + 4];  // padded: no bank conflicts
+// The sums of a warp's segment, padded so that there are no bank conflicts.
+template <int kRows>
+struct TensorPart {
+  float sums[kRows][kFewColumns + 4];
 };
 
 // 8 kRowTiles rows by 32 columns: every warp computes all of it over each kWarps-th segment, and the block
 // adds the segments. kFindsNorms: the factors of the rows' norms, which are read otherwise.
 template <int kK, int kOutputs, class Epilogue, int kRowTiles, int kWarps, bool kFindsNorms>
-class TensorProduct {
+class TensorProduct : SplitTile {
  public:
   static constexpr int kRows = 8 * kRowTiles;
-  using Parts = TensorParts<kRows, kWarps>;
+  using Shared = TensorPart<kRows>[kWarps];
 
-  __device__ __forceinline__ TensorProduct(const ProductArguments& args, Parts& parts)
-      : args_(args),
-        parts_(parts),
-        first_row_(static_cast<long long>(blockIdx.y) * kRows),
-        first_column_(static_cast<int>(blockIdx.x) * kFewColumns),
-        warp_(static_cast<int>(threadIdx.x) / 32),
-        lane_(static_cast<int>(threadIdx.x) % 32) {}
+  __device__ __forceinline__ TensorProduct(const ProductArguments& args, Shared& parts)
+      : SplitTile(args, kRows), parts_(parts) {}
 
   __device__ __forceinline__ void run() {
     begin_launch_after();
@@ -71,10 +67,10 @@ class TensorProduct {
       if (first + warp_ < kSegments) add_segment(first + warp_);
       fetch_weights(first + kWarps + warp_);
       __syncthreads();
-      add(first, total);
+      add<kWarps, kSegments>(first, parts_, total);
       __syncthreads();
     }
-    write(total);
+    write<kWarps, kOutputs, Epilogue>(total, [&](long long row) { return factors(row); });
   }
 
  private:
@@ -107,44 +103,22 @@ class TensorProduct {
       for (int n = 0; n < kRowTiles; ++n) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          parts_.sums[warp_][8 * n + device::tensor_row(lane_, i)][16 * m + device::tensor_column(lane_, i)] =
+          parts_[warp_].sums[8 * n + device::tensor_row(lane_, i)][16 * m + device::tensor_column(lane_, i)] =
               sums[m][n].of[i];
         }
       }
     }
   }
 
-  __device__ __forceinline__ void add(int first, float (&total)[kMine]) const {
-#pragma unroll
-    for (int s = 0; s < kWarps; ++s) {
-      if (first + s >= kSegments) break;
-#pragma unroll
-      for (int i = 0; i < kMine; ++i) {
-        total[i] = __fadd_rn(total[i], parts_.sums[s][warp_ + i * kWarps][lane_]);
-      }
+  __device__ __forceinline__ NormFactors factors(long long row) const {
+    if constexpr (kFindsNorms && Epilogue::kNormed) {
+      return row_factors<Epilogue>(args_.x + row * args_.x_stride, args_);
+    } else {
+      return found_factors<Epilogue>(args_, row);
     }
   }
 
-  __device__ __forceinline__ void write(const float (&total)[kMine]) const {
-    const int column = first_column_ + lane_;
-#pragma unroll
-    for (int i = 0; i < kMine; ++i) {
-      const long long row = first_row_ + warp_ + i * kWarps;
-      if (row >= args_.rows) return;
-      NormFactors norm;
-      if constexpr (kFindsNorms && Epilogue::kNormed) {
-        norm = row_factors<Epilogue>(args_.x + row * args_.x_stride, args_);
-      } else {
-        norm = found_factors<Epilogue>(args_, row);
-      }
-      if (column < kOutputs) write_result<Epilogue>(args_, row, column, total[i], norm);
-    }
-  }
-
-  const ProductArguments& args_;
-  Parts& parts_;
-  const long long first_row_;
-  const int first_column_, warp_, lane_;
+  TensorPart<kRows>* const parts_;
   float4 held_[kGroups];  // the weights of a segment
 };
 
@@ -157,18 +131,13 @@ struct TensorTiles {
 
 // 128 rows by 64 columns: each warp has 32 rows.
 template <int kK, int kOutputs, class Epilogue>
-class ManyTensorProduct {
+class ManyTensorProduct : Tile {
  public:
   static_assert(sizeof(TensorTiles) <= 48 * 1024, "static shared memory");
+  using Shared = TensorTiles;
 
   __device__ __forceinline__ ManyTensorProduct(const ProductArguments& args, TensorTiles& tiles)
-      : args_(args),
-        tiles_(tiles),
-        first_row_(static_cast<long long>(blockIdx.y) * kManyRows),
-        first_column_(static_cast<int>(blockIdx.x) * kManyColumns),
-        thread_(static_cast<int>(threadIdx.x)),
-        warp_(thread_ / 32),
-        lane_(thread_ % 32) {}
+      : Tile(args, kManyRows, kManyColumns), tiles_(tiles) {}
 
   __device__ __forceinline__ void run() {
     begin_launch_after();
@@ -259,10 +228,7 @@ class ManyTensorProduct {
     }
   }
 
-  const ProductArguments& args_;
   TensorTiles& tiles_;
-  const long long first_row_;
-  const int first_column_, thread_, warp_, lane_;
 };
 
 }  // namespace policy

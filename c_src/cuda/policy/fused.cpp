@@ -195,11 +195,11 @@ void FusedSteps::collect(const Ticket& ticket, float* out) {
 
 void FusedSteps::prepare_armed() {
   if (limit_ == 0) {
+    const std::string why = dims_.network().on_tensor_cores()
+                                ? "has the precision :tf32x3, whose calls are several"
+                                : "is too large for " + std::string(context_->properties().name);
     core::fail(core::ErrorKind::unsupported, ":latency",
-               "latency: :armed needs a policy that fits one launch; this one ",
-               dims_.network().on_tensor_cores() ? "has the precision :tf32x3, whose calls are several"
-                                                 : "is too large for ",
-               dims_.network().on_tensor_cores() ? "" : context_->properties().name);
+               "latency: :armed needs a policy that fits one launch; this one ", why);
   }
   const std::lock_guard<std::mutex> lock(armed_mutex_);
   if (armed_) return;

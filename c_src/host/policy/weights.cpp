@@ -85,8 +85,7 @@ class Packer {
   }
 
   PackedMatrix matrix(const core::Product& product) {
-    const core::Precision precision =
-        core::stores_f32(weights_.config.precision) ? core::Precision::f32 : weights_.config.precision;
+    const core::Precision precision = weights_.config.precision;
     const std::int64_t outs = product.out.size, depth = product.in.size;
     float* const place = take(packed_floats(outs, depth, precision));
     if (place == nullptr) return {};
