@@ -17,10 +17,11 @@ defmodule ExPhil.Native.Fleet.Agent do
 
   # `peer`: the copy of an owner, the owner of a copy; `peer_member` the member of that node
   # (ExPhil.Native.Fleet.View). `pending`: what the copy may not have yet, newest first, numbered by
-  # `sequence`. `played`: the last frame of a copy's own session.
+  # `sequence`. `maker` makes another copy, `since` is what that one does not know, and before `copy_at` none
+  # is made (ExPhil.Native.Fleet.Copy). `played`: the last frame of a copy's own session.
   defstruct [:fleet, :key, :role, :options, :session, :device, :log, :played] ++
-              [:peer, :peer_member, :monitor, :mover, :used, :exported, :moved_to] ++
-              [pending: [], sequence: 0, armed: false, promoting: false]
+              [:peer, :peer_member, :monitor, :mover, :used, :exported, :moved_to, :maker, :copy_at] ++
+              [pending: [], since: [], sequence: 0, armed: false, promoting: false]
 
   @doc """
   Starts the owner of a new agent on this node, unless more than `most` agents play here by now. Called by the key's registrar, in the view of
@@ -160,10 +161,7 @@ defmodule ExPhil.Native.Fleet.Agent do
   def handle_call({:leave_copy, _node}, _from, state), do: {:reply, :ok, state}
 
   # That node has more room for the copy.
-  def handle_call({:move_copy, node}, _from, state) do
-    {_, state} = Copy.move(state, node)
-    {:reply, :ok, state, {:continue, :look_after}}
-  end
+  def handle_call({:move_copy, node}, from, state), do: {:noreply, Copy.move(state, node, from)}
 
   @impl true
   def handle_continue(:look_after, state), do: state |> look_after() |> moved()
@@ -186,7 +184,7 @@ defmodule ExPhil.Native.Fleet.Agent do
   def handle_info(:view, %{role: :copy} = state), do: state |> Successor.view_changed() |> go_on()
 
   def handle_info(:view, %{peer: peer} = state) do
-    state = if peer != nil and Copy.gone?(state), do: Copy.dropped(state), else: state
+    state = if peer != nil and Copy.gone?(state), do: Copy.lost(state), else: state
     {:noreply, state, {:continue, :look_after}}
   end
 
@@ -197,7 +195,12 @@ defmodule ExPhil.Native.Fleet.Agent do
     do: {:noreply, %{state | monitor: nil}}
 
   def handle_info({:DOWN, monitor, :process, _, _ended}, %{monitor: monitor} = state),
-    do: {:noreply, Copy.dropped(%{state | monitor: nil}), {:continue, :look_after}}
+    do: {:noreply, Copy.lost(%{state | monitor: nil}), {:continue, :look_after}}
+
+  def handle_info({:DOWN, monitor, :process, _, made}, %{maker: %{monitor: monitor}} = state) do
+    {_, state} = Copy.made(state, made)
+    {:noreply, state, {:continue, :look_after}}
+  end
 
   def handle_info(:change_over, state) do
     {_, state} = changed_over(state, Directory.get(state.fleet, :generation))
@@ -229,8 +232,7 @@ defmodule ExPhil.Native.Fleet.Agent do
 
   # Nobody waits meanwhile.
   defp look_after(%{role: :owner, moved_to: nil, log: %{last: last}} = state) when last != nil do
-    {_, state} = Copy.ensure(state)
-    {_, state} = state |> export() |> Copy.confirm()
+    {_, state} = state |> Copy.look_for() |> export() |> Copy.confirm()
     state
   end
 

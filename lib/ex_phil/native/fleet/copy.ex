@@ -12,18 +12,26 @@ defmodule ExPhil.Native.Fleet.Copy do
   alias ExPhil.Native.Fleet.{Agent, Directory, Placing, View}
 
   # Milliseconds: how long a call waits for a copy that is out of reach; between looks; before another attempt
-  # to make one.
+  # to make one; within which those make one whose copy is lost, because its node has its agents too, and they
+  # are to go on elsewhere first.
   @patience 2000
   @look 10
   @again 100
+  @spread 250
 
   # ---- the owner's side --------------------------------------------------------------------------------------
 
   @doc "Adds news for the copy. `confirm/1` sends it."
-  def tell(%{peer: nil} = state, _news), do: state
+  def tell(%{peer: nil, maker: nil} = state, _news), do: state
 
-  def tell(state, news),
-    do: %{state | sequence: state.sequence + 1, pending: [{state.sequence + 1, news} | state.pending]}
+  def tell(%{sequence: sequence} = state, news) do
+    state = if state.maker, do: %{state | since: [{sequence + 1, news} | state.since]}, else: state
+    if state.peer, do: order(state, news), else: %{state | sequence: sequence + 1}
+  end
+
+  # What concerns this copy, and no other one.
+  defp order(%{sequence: sequence} = state, what),
+    do: %{state | sequence: sequence + 1, pending: [{sequence + 1, what} | state.pending]}
 
   @doc """
   Sends what is pending and waits until the copy has it: `{:ok, state}`. `{:error, state}` where the copy is out of reach and nobody has
@@ -49,7 +57,7 @@ defmodule ExPhil.Native.Fleet.Copy do
       {^tag, :owner} -> {:given_up, state}
       {^tag, {:refused, error}} -> {:ok, refused(state, error)}
       {:DOWN, ^monitor, :process, _, :noconnection} -> await_decision(%{state | monitor: nil}, deadline)
-      {:DOWN, ^monitor, :process, _, _ended} -> {:ok, dropped(%{state | monitor: nil})}
+      {:DOWN, ^monitor, :process, _, _ended} -> {:ok, lost(%{state | monitor: nil})}
     after
       max(deadline - Agent.now(), 0) -> {:error, state}
     end
@@ -59,7 +67,7 @@ defmodule ExPhil.Native.Fleet.Copy do
   defp await_decision(%{peer: peer} = state, deadline) do
     cond do
       gone?(state) ->
-        {:ok, dropped(state)}
+        {:ok, lost(state)}
 
       Agent.now() >= deadline ->
         {:error, state}
@@ -102,20 +110,115 @@ defmodule ExPhil.Native.Fleet.Copy do
   def gone?(%{fleet: fleet, peer: peer, peer_member: member}),
     do: View.get(fleet).members[node(peer)] != member
 
-  @doc "With a copy on another node, where the fleet has copies and a node for it: `{:ok, state}`, or `{:retry, state}` where that failed."
-  def ensure(%{peer: nil} = state) do
-    if Directory.get(state.fleet, :config).copies > 0, do: make(state), else: {:ok, state}
+  @doc "Without a copy that was not given up on purpose: another one is made a little later."
+  def lost(state), do: state |> dropped() |> later()
+
+  @doc "Makes a copy a little later."
+  def later(state) do
+    wait = :rand.uniform(@spread)
+    Process.send_after(self(), :look_after, wait + 1)
+    %{state | copy_at: Agent.now() + wait}
   end
 
+  # ---- making one: another process looks for a node and starts the copy there, while the owner plays -----------
+
+  @doc "Begins to make a copy, where the fleet has copies and the agent has none."
+  def look_for(%{peer: nil, maker: nil, copy_at: at} = state) do
+    due = at == nil or Agent.now() >= at
+    if due and copies?(state), do: begin(state, nil, nil), else: state
+  end
+
+  def look_for(state), do: state
+
+  @doc "With a copy on another node, where the fleet has copies and a node for it: `{:ok, state}`, or `{:retry, state}` where that failed."
+  def ensure(%{peer: nil} = state), do: if(copies?(state), do: make(state), else: {:ok, state})
   def ensure(state), do: {:ok, state}
 
-  defp make(%{fleet: fleet} = state) do
-    %{members: members} = view = View.get(fleet)
-    nodes = Map.keys(members) -- [node() | View.missing(fleet)]
+  defp copies?(state), do: Directory.get(state.fleet, :config).copies > 0
 
-    case open(fleet, nodes) do
-      [] -> {:ok, state}
-      open -> make(state, view, choose(open, state.key))
+  @doc """
+  Moves the copy to that node, where there is one that may be moved, and tells `from` when that is done. The new one is there before the old
+  one ends, so that the agent is without a copy for the time of two messages.
+  """
+  def move(%{peer: peer} = state, node, from) do
+    if peer == nil or state.maker != nil or state.mover != nil or node(peer) == node do
+      GenServer.reply(from, :ok)
+      state
+    else
+      begin(state, node, from)
+    end
+  end
+
+  # One that knows what this process knows by now, and does not count yet. node: nil where it may be any.
+  defp begin(%{fleet: fleet} = state, node, from) do
+    view = View.get(fleet)
+
+    copy = %{
+      key: state.key,
+      owner: self(),
+      member: view.members[node()],
+      log: state.log,
+      sequence: state.sequence,
+      tag: Placing.tag(view)
+    }
+
+    {_pid, monitor} = spawn_monitor(fn -> exit({:made, start(fleet, view, copy, node)}) end)
+    %{state | maker: %{monitor: monitor, from: from}, since: []}
+  end
+
+  defp start(fleet, %{members: members} = view, copy, nil) do
+    case open(fleet, Map.keys(members) -- [node() | View.missing(fleet)]) do
+      [] -> :nowhere
+      open -> start(fleet, view, copy, choose(open, copy.key))
+    end
+  end
+
+  defp start(fleet, _view, copy, node), do: Placing.remote(node, :start_copy, [fleet, copy], Agent)
+
+  @doc "The process that makes a copy has ended: `{:ok, state}`, with the copy or because no node takes one, or `{:retry, state}`."
+  def made(%{maker: %{from: from}, since: since} = state, made) do
+    answer = with_copy(%{state | maker: nil, since: []}, made, since)
+    if from, do: GenServer.reply(from, :ok)
+    answer
+  end
+
+  defp with_copy(%{moved_to: nil, mover: nil, peer: nil} = state, {:made, {:ok, pid, member}}, since) do
+    {_, state} =
+      %{state | peer: pid, peer_member: member, pending: since} |> watch() |> order(:arm) |> confirm()
+
+    {:ok, state}
+  end
+
+  # In the place of another one, unless that one may take over.
+  defp with_copy(%{moved_to: nil, mover: nil} = state, {:made, {:ok, pid, _}} = made, since) do
+    case let_go(state) do
+      {:ok, state} ->
+        with_copy(state, made, since)
+
+      {_, state} ->
+        Process.exit(pid, :shutdown)
+        {:retry, state}
+    end
+  end
+
+  defp with_copy(state, {:made, {:ok, pid, _}}, _since) do
+    Process.exit(pid, :shutdown)
+    {:retry, state}
+  end
+
+  defp with_copy(state, {:made, :nowhere}, _since), do: {:ok, state}
+
+  defp with_copy(state, _failed, _since) do
+    Process.send_after(self(), :look_after, @again)
+    {:retry, state}
+  end
+
+  # At once, whether the fleet has copies or not.
+  defp make(%{maker: nil} = state), do: state |> begin(nil, nil) |> make()
+
+  defp make(%{maker: %{monitor: monitor}} = state) do
+    receive do
+      {:DOWN, ^monitor, :process, _, made} -> made(state, made)
     end
   end
 
@@ -139,61 +242,9 @@ defmodule ExPhil.Native.Fleet.Copy do
     |> List.keydelete(node(), 0)
   end
 
-  defp make(state, view, node) do
-    case start(state, view, node) do
-      {:ok, pid, member} ->
-        {_, state} = arm(%{state | pending: []}, pid, member)
-        {:ok, state}
-
-      _ ->
-        Process.send_after(self(), :look_after, @again)
-        {:retry, state}
-    end
-  end
-
-  # A process on that node that knows what this one knows, and does not count yet.
-  defp start(%{fleet: fleet, log: log} = state, view, node) do
-    copy = %{
-      key: state.key,
-      owner: self(),
-      member: view.members[node()],
-      log: log,
-      sequence: state.sequence,
-      tag: Placing.tag(view)
-    }
-
-    Placing.remote(node, :start_copy, [fleet, copy], Agent)
-  end
-
-  defp arm(state, pid, member),
-    do: %{state | peer: pid, peer_member: member} |> watch() |> tell(:arm) |> confirm()
-
-  @doc """
-  Moves the copy to that node, where there is one that may be moved: `{:ok, state}`, or what `let_go/1` answers. The new one is there before
-  the old one ends, so that the agent is without a copy for the time of two messages.
-  """
-  def move(%{peer: peer, mover: mover} = state, node)
-      when peer == nil or mover != nil or node(peer) == node,
-      do: {:ok, state}
-
-  def move(state, node) do
-    with {:ok, pid, member} <- start(state, View.get(state.fleet), node) do
-      case let_go(state) do
-        {:ok, state} ->
-          arm(state, pid, member)
-
-        other ->
-          Process.exit(pid, :shutdown)
-          other
-      end
-    else
-      _ -> {:ok, state}
-    end
-  end
-
   @doc "Ends the copy, on purpose: `{:ok, state}` without one, or what `confirm/1` answers."
   def let_go(state) do
-    with {:ok, %{moved_to: nil} = state} <- state |> tell(:end) |> confirm(), do: {:ok, dropped(state)}
+    with {:ok, %{moved_to: nil} = state} <- state |> order(:end) |> confirm(), do: {:ok, dropped(state)}
   end
 
   @doc """
@@ -222,7 +273,7 @@ defmodule ExPhil.Native.Fleet.Copy do
 
   @doc "The copy is warm: where it agrees, it is the owner from here on."
   def promote(state) do
-    {_, state} = %{state | promoting: true} |> tell(:promote) |> confirm()
+    {_, state} = %{state | promoting: true} |> order(:promote) |> confirm()
     state
   end
 end

@@ -151,8 +151,18 @@ defmodule ExPhil.Native.Fleet.Successor do
       Placing.announce(state.fleet, state.key)
       now = Agent.now()
 
-      {:ok,
-       Agent.owner(%{state | peer: nil, peer_member: nil, monitor: nil, used: now, exported: now, pending: []})}
+      owner =
+        Agent.owner(%{
+          state
+          | peer: nil,
+            peer_member: nil,
+            monitor: nil,
+            used: now,
+            exported: now,
+            pending: []
+        })
+
+      {:ok, Copy.later(owner)}
     end
   end
 

@@ -44,6 +44,7 @@ defmodule ExPhil.Native.Fleet.View do
 
   @impl true
   def init(%{name: fleet}) do
+    hurry()
     :ok = :net_kernel.monitor_nodes(true)
     Directory.clear(fleet)
 
@@ -257,10 +258,16 @@ defmodule ExPhil.Native.Fleet.View do
 
   defp start_proposer(%{fleet: fleet, view: view, dead: dead, round: round} = state, wanted) do
     {_pid, monitor} =
-      spawn_monitor(fn -> exit({:proposed, Ballot.propose(fleet, view, wanted, dead, round + 1)}) end)
+      spawn_monitor(fn ->
+        hurry()
+        exit({:proposed, Ballot.propose(fleet, view, wanted, dead, round + 1)})
+      end)
 
     %{state | proposer: monitor, round: round + 1}
   end
+
+  # Agents wait for what is decided, it is little work, and there may be hundreds of them to run first.
+  defp hurry, do: Process.flag(:priority, :high)
 
   # The longer the more often it has failed: there may be no majority that could decide.
   defp again(%{round: round}),

@@ -305,6 +305,41 @@ defmodule ExPhil.Native.Fleet.NodesTest do
     assert {:ok, _} = Fleet.act(fleet, :agent, 0, obs(0), @patient)
   end
 
+  test "an agent plays on while its next copy is made, and that copy has those frames", context do
+    %{fleet: fleet, options: options, policy: policy} = context
+    start_here(options)
+    [{owning, first}, {copying, second}] = for _ <- 1..2, do: start_there(options)
+    settled(fleet, [node(), first, second])
+    session = Policy.new_session!(policy, options[:session])
+    play(fleet, :key, session, 0..9)
+
+    {owning, {copying, node}} =
+      if on(fleet, first).agents == 1, do: {owning, {copying, second}}, else: {copying, {owning, first}}
+
+    # The node that the next copy goes to takes its time.
+    {slow, third} = start_there(options)
+    settled(fleet, [node(), first, second, third])
+    agents = Module.concat(fleet, Agents)
+    :ok = call(slow, :sys, :suspend, [agents])
+    kill(copying)
+    Waiting.until(fn -> on(fleet, node) == nil end)
+    play(fleet, :key, session, 10..19)
+
+    waiting = fn ->
+      call(slow, Process, :info, [call(slow, Process, :whereis, [agents]), :message_queue_len])
+    end
+
+    Waiting.until(fn -> match?({_, length} when length > 0, waiting.()) end)
+    play(fleet, :key, session, 20..29)
+    assert %{copies: 0} = Fleet.info!(fleet)
+
+    :ok = call(slow, :sys, :resume, [agents])
+    Waiting.until(fn -> match?(%{copies: 1}, Fleet.info!(fleet)) end)
+    kill(owning)
+    play(fleet, :key, session, 30..39)
+    assert %{agents: 1} = on(fleet, third)
+  end
+
   test "an agent's process that ends is replaced by its copy", context do
     %{fleet: fleet, options: options, policy: policy} = context
     # Of windows this time.
