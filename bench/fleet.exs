@@ -34,7 +34,7 @@ defmodule FleetBench do
     ]
 
     FleetNodes.start_fleet(Keyword.put(options, :devices, []))
-    # Agents stay where they are, so that after some kills one VM may have all of them.
+    # After some kills one VM may have half of the agents and more.
     schedulers = max(div(System.schedulers_online(), 2), 1)
     start = fn -> start(options, modules, schedulers) end
     vms = for _ <- 1..3, do: start.()
@@ -63,7 +63,8 @@ defmodule FleetBench do
   end
 
   defp start(options, modules, schedulers) do
-    {peer, node} = FleetNodes.start(schedulers: schedulers)
+    # On a machine with room the VMs have the flags that users have.
+    {peer, node} = FleetNodes.start(schedulers: schedulers, spin: schedulers > 1)
 
     for {module, code} <- modules,
         do: {:module, _} = FleetNodes.call(peer, :code, :load_binary, [module, ~c"bench", code])

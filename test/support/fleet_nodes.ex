@@ -29,11 +29,13 @@ defmodule ExPhil.Native.TestSupport.FleetNodes do
 
   @doc """
   A VM that is connected to this one and to the others it knows, `{peer, node}`; or, with `apart: true`, to none, and which does not leave a third
-  node when it loses a second one, so that a test says who reaches whom. `schedulers: n` of that VM, 1 where it is left out.
+  node when it loses a second one, so that a test says who reaches whom. `schedulers: n` of that VM, 1 where it is left out; with `spin: true`
+  they wait for work as a VM's do by default, and otherwise they sleep at once.
   """
   def start(options \\ []) do
     apart = if options[:apart], do: ~w(-kernel prevent_overlapping_partitions false)c, else: []
     schedulers = options[:schedulers] || 1
+    sleeping = if options[:spin], do: [], else: ~w(+sbwt none +sbwtdcpu none)c
 
     {:ok, peer, node} =
       :peer.start(%{
@@ -41,7 +43,7 @@ defmodule ExPhil.Native.TestSupport.FleetNodes do
         connection: :standard_io,
         args:
           [~c"-setcookie", Atom.to_charlist(Node.get_cookie())] ++
-            ~w(+S #{schedulers}:#{schedulers} +sbwt none +sbwtdcpu none)c ++ apart ++ paths(),
+            ~w(+S #{schedulers}:#{schedulers})c ++ sleeping ++ apart ++ paths(),
         env: [{~c"EXPHIL_NATIVE_NIF", String.to_charlist(ExPhil.Native.info().nif.path)}],
         wait_boot: 600_000
       })

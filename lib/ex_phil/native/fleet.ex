@@ -57,7 +57,7 @@ defmodule ExPhil.Native.Fleet do
   import ExPhil.Native.Policy.Call, only: [with_data: 3, with_frames: 3]
 
   alias ExPhil.Native.{Error, Policy}
-  alias ExPhil.Native.Fleet.{Caller, Devices, Directory, Drain, Placing, Play, Report, View}
+  alias ExPhil.Native.Fleet.{Caller, Devices, Directory, Drain, Placing, Play, Report, Turns, View}
 
   @typedoc "The fleet's name."
   @type name :: atom()
@@ -119,6 +119,7 @@ defmodule ExPhil.Native.Fleet do
     children = [
       {Directory, config},
       {Devices, config},
+      {Turns, config},
       {View, config},
       {DynamicSupervisor, name: Module.concat(config.name, Agents)}
     ]

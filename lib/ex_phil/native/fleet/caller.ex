@@ -7,10 +7,13 @@ defmodule ExPhil.Native.Fleet.Caller do
   alias ExPhil.Native.Error
   alias ExPhil.Native.Fleet.{Directory, Placing, View}
 
-  # Milliseconds between attempts. One in so many queries the agent's place where its process is gone: a
-  # process that takes over is entered on every node.
+  # Milliseconds between the first attempts, and between later ones. One in so many of these queries the
+  # agent's place where its process is gone: a process that takes over is entered on every node, and when a
+  # node dies all who wait for its agents would ask every other node, while those build the agents again.
   @pause 2
-  @asks 8
+  @later 5
+  @hasty 10
+  @asks 20
 
   @doc """
   The agent's answer to `request`, `{:ok, _} | {:error, _}`. `place`: whether the agent is placed where it is unknown; else the answer is
@@ -64,7 +67,7 @@ defmodule ExPhil.Native.Fleet.Caller do
     case request(pid, call) do
       {:moved, to} -> found(to, call)
       :retry -> again(call)
-      :gone when rem(call.tries, @asks) == 0 -> locate(call)
+      :gone when rem(call.tries, @asks) == @hasty -> locate(call)
       :gone -> again(call)
       answer -> answer
     end
@@ -92,7 +95,7 @@ defmodule ExPhil.Native.Fleet.Caller do
 
   defp again(call) do
     if now() < call.deadline do
-      Process.sleep(@pause)
+      Process.sleep(if call.tries < @hasty, do: @pause, else: @later)
       attempt(%{call | tries: call.tries + 1})
     else
       late(call)

@@ -10,7 +10,7 @@ defmodule ExPhil.Native.Fleet.Successor do
   require Logger
 
   alias ExPhil.Native.Error
-  alias ExPhil.Native.Fleet.{Agent, Copy, Devices, Directory, Log, Placing, Player, View}
+  alias ExPhil.Native.Fleet.{Agent, Copy, Devices, Directory, Log, Placing, Player, Turns, View}
 
   @doc "The view, or who is out of reach, has changed."
   def view_changed(state) do
@@ -144,7 +144,8 @@ defmodule ExPhil.Native.Fleet.Successor do
 
   # The table has the owner before it has no copy any more.
   defp owning(state) do
-    with {:ok, state} <- if(state.session, do: {:ok, state}, else: build(state)) do
+    with {:ok, state} <-
+           if(state.session, do: {:ok, state}, else: Turns.run(state.fleet, fn -> build(state) end)) do
       if is_reference(state.monitor), do: Process.demonitor(state.monitor, [:flush])
       Directory.enter(state.fleet, :owner, state.key, state.device)
       Directory.leave(state.fleet, :copy, state.key, self())
