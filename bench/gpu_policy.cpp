@@ -4,8 +4,8 @@
 //   EXPHIL_NATIVE_KERNELS=kernels build/bench/gpu_policy ../shared/melee [check|time|windows|armed|batch|all]
 //   [TUNING ...]
 // FRAMES and AGENTS in the environment bound the length of the checks and the largest batch; PRECISION is
-// that of the weights, "f32" where it is missing. TUNING is "default" or a list for EXPHIL_NATIVE_POLICY
-// (cuda/policy/tuning.hpp): "team=8,threads=256".
+// that of the weights and STATES that of the states, "f32" where they are missing. TUNING is "default" or a
+// list for EXPHIL_NATIVE_POLICY (cuda/policy/tuning.hpp): "team=8,threads=256".
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -343,6 +343,10 @@ void run(const std::string& melee, const std::string& mode, const std::string& t
   const char* const precision = std::getenv("PRECISION");
   if (precision != nullptr && !core::parse_precision(precision, &load.precision)) {
     core::fail(core::ErrorKind::invalid_argument, "", "no precision: ", precision);
+  }
+  const char* const states = std::getenv("STATES");
+  if (states != nullptr && !core::parse_precision(states, &load.states)) {
+    core::fail(core::ErrorKind::invalid_argument, "", "no states: ", states);
   }
   const auto weights = core::load_weights(core::Checkpoint::open(melee + "/policy.safetensors"), load);
   core::PolicyOptions options;

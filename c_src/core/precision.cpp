@@ -93,6 +93,12 @@ std::uint32_t stored_bits(Precision precision, float value, float scale) {
   return static_cast<std::uint8_t>(limited);
 }
 
+std::uint32_t stored_state(Precision states, float value) {
+  constexpr float kLargest = 65504.0f;
+  const bool beyond = states == Precision::f16 && std::abs(value) > kLargest;
+  return stored_bits(states, beyond ? std::copysign(kLargest, value) : value, 1.0f);
+}
+
 float stored_value(Precision precision, std::uint32_t bits, float scale) {
   switch (precision) {
     case Precision::f32:

@@ -32,6 +32,9 @@ float row_scale(Precision precision, const float* row, std::int64_t columns);
 std::uint32_t stored_bits(Precision precision, float value, float scale);
 float stored_value(Precision precision, std::uint32_t bits, float scale);
 
+// The bits of a state, in f32, f16 or bf16. In f16 those beyond 65504 are that.
+std::uint32_t stored_state(Precision states, float value);
+
 // Rounds a matrix {rows, columns} in place. `name` is for the error: limit_exceeded where a finite value is
 // beyond f16, or where a value of int8 is not finite.
 void round_rows(Precision precision, std::int64_t columns, const std::string& name,

@@ -157,6 +157,7 @@ Term policy_info(Call& call, PolicyHandle& handle) {
                           {{"fingerprint"}, enif_make_uint64(call.env(), fingerprint)},
                           {{"resident_bytes"}, integer(static_cast<std::int64_t>(resident_bytes))},
                           {{"precision"}, encode_atom(call, core::precision_name(config.precision))},
+                          {{"states"}, encode_atom(call, core::precision_name(config.states))},
                           {{"groups"}, encode_groups(call, config)},
                           {{"gathered"}, encode_gathered(call, all)},
                           {{"device"}, devices[0]},

@@ -24,6 +24,14 @@ core::Precision precision_of(const std::string& name) {
   return precision;
 }
 
+core::Precision states_of(const std::string& name) {
+  core::Precision states = core::Precision::f32;
+  if (!core::parse_precision(name, &states)) {
+    fail(ErrorKind::invalid_argument, ":states", ":states must be :f32, :f16 or :bf16, got :", name);
+  }
+  return states;
+}
+
 core::Pad pad_of(const std::string& name) {
   if (name == "repeat") return core::Pad::repeat;
   if (name == "zeros") return core::Pad::zeros;
@@ -85,6 +93,7 @@ LoadRequest Decoder<LoadRequest>::decode(Call& call, Term term, const char* argu
   if (const auto precision = reader.take<Atom>("precision")) {
     options.precision = precision_of(precision->name);
   }
+  if (const auto states = reader.take<Atom>("states")) options.states = states_of(states->name);
   for (const auto& [name, value] : reader.take<Map>("trunk").value_or(Map{})) {
     const std::string shown = ":" + name.name;
     double number = 0;

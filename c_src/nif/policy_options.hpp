@@ -12,8 +12,8 @@
 
 namespace exphil::nif {
 
-// %{max_sessions, check_finite, gather, precision, norm_epsilon, window, trunk: %{option => an atom or a
-// number}}; the last three may be missing or nil.
+// %{max_sessions, check_finite, gather, precision, states, norm_epsilon, window, trunk: %{option => an atom
+// or a number}}; the last three may be missing or nil.
 struct LoadRequest {
   std::int64_t max_sessions = 0;
   bool gather = false;

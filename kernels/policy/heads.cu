@@ -2,6 +2,7 @@
 // sequences in order. Neighbouring lanes have a row of a head's matrix, so that a warp reads whole rows.
 // Compiled with the network and -D: HEADS, its index.
 #include "kernels/policy/rows.cuh"
+#include "kernels/policy/state_values.cuh"
 
 namespace exphil {
 namespace policy {
@@ -40,9 +41,9 @@ struct Channel {
     for (int i = 0; i < kIt.weights(); ++i) weights[i] = __ldg(args.a + c * kIt.weights() + i);
     d = __ldg(args.d + c);
   }
-  // In an agent's state.
+  // Of this lane's states among those of the phase.
   __device__ __forceinline__ int place() const {
-    return kIt.state_at + c * It::kStates + lane * kEach;
+    return c * It::kStates + lane * kEach;
   }
 
   // What a frame gives this lane. Plain loads: the launch before writes it, and may overlap with this one.
@@ -98,8 +99,8 @@ struct Channel {
 using namespace exphil::policy;
 
 // One step of each row's own state. Bound by the traffic of the states, so kAhead of them are loaded
-// before the first is needed. Streaming accesses: the L2 gives them up before values that are used again
-// (1,024 agents have 134 MB of them a layer). grid: tiles of kBatchTile * kAhead channels, any.
+// before the first is needed (1,024 agents have 134 MB of them a layer, in f32). grid: tiles of kBatchTile *
+// kAhead channels, any.
 extern "C" __global__ void __launch_bounds__(kBatchThreads) policy_heads_batch(const HeadsArguments args) {
   follow_launch_before();
   const int first = static_cast<int>(blockIdx.x) * kBatchTile * kAhead;
@@ -110,7 +111,7 @@ extern "C" __global__ void __launch_bounds__(kBatchThreads) policy_heads_batch(c
     for (int i = 0; i < kAhead; ++i) {
       const int c = first + i * kBatchTile + static_cast<int>(threadIdx.x) / kAcross;
       const Channel channel(args, c);
-      It::stream_state(state.from + channel.place(), channel.exists, h[i]);
+      load_states<true>(state.from + kIt.state_at, channel.place(), channel.exists, h[i]);
     }
     Channel::Outputs out[kAhead];
 #pragma unroll
@@ -122,7 +123,7 @@ extern "C" __global__ void __launch_bounds__(kBatchThreads) policy_heads_batch(c
     for (int i = 0; i < kAhead; ++i) {
       const Channel channel(args, first + i * kBatchTile + static_cast<int>(threadIdx.x) / kAcross);
       channel.store(args, row, out[i]);
-      if (channel.exists) It::stream_back(h[i], state.to + channel.place());
+      if (channel.exists) store_states<true>(h[i], state.to + kIt.state_at, channel.place());
     }
   }
 }
@@ -135,7 +136,7 @@ extern "C" __global__ void __launch_bounds__(kHeadThreads) policy_heads_time(con
   const int sequence = static_cast<int>(blockIdx.y);
   const StatePlace state = layer_state(args, sequence);
   float h[kEach];
-  It::load_state(state.from + channel.place(), channel.exists && state.from != nullptr, h);
+  load_states<false>(state.from + kIt.state_at, channel.place(), channel.exists && state.from != nullptr, h);
   const long long row = static_cast<long long>(sequence) * args.seq;
   for (int first = 0; first < args.seq; first += kFrames) {
     Channel::Frame frames[kFrames];
@@ -148,9 +149,10 @@ extern "C" __global__ void __launch_bounds__(kHeadThreads) policy_heads_time(con
       const int step = first + i;
       if (step >= args.seq) continue;
       const Channel::Outputs out = channel.advance(frames[i], h);
+      keep_states(h);
       if (!args.last_only) channel.store(args, row + step, out);
       if (args.last_only && step + 1 == args.seq) channel.store(args, sequence, out);
     }
   }
-  if (state.to != nullptr && channel.exists) It::store_state(state.to + channel.place(), h);
+  if (state.to != nullptr && channel.exists) store_states<false>(h, state.to + kIt.state_at, channel.place());
 }

@@ -72,21 +72,6 @@ struct HeadRows {
       *reinterpret_cast<float4*>(to + n) = make_float4(h[n], h[n + 1], h[n + 2], h[n + 3]);
     }
   }
-  // The same for states that are next used after so many others that the L2 cannot hold them.
-  static __device__ __forceinline__ void stream_state(const float* from, bool exists, float (&h)[kEach]) {
-#pragma unroll
-    for (int n = 0; n < kEach; n += 4) {
-      const float4 four =
-          exists ? __ldcs(reinterpret_cast<const float4*>(from + n)) : make_float4(0, 0, 0, 0);
-      h[n] = four.x, h[n + 1] = four.y, h[n + 2] = four.z, h[n + 3] = four.w;
-    }
-  }
-  static __device__ __forceinline__ void stream_back(const float (&h)[kEach], float* to) {
-#pragma unroll
-    for (int n = 0; n < kEach; n += 4) {
-      __stcs(reinterpret_cast<float4*>(to + n), make_float4(h[n], h[n + 1], h[n + 2], h[n + 3]));
-    }
-  }
   // Those of all ranks, which are `stride` values apart.
   template <class Read>
   static __device__ __forceinline__ void load(const float* values, int stride, int lane,

@@ -55,6 +55,10 @@ using exphil::kSegment;  // of a dot product: common/dot.cuh
 // How the weights of the matrices are stored (core/precision.hpp). Kernels widen them to f32. tf32x3: f32, in
 // the order in which tensor cores take them (policy/layout.cuh).
 enum class Stored : int { f32, bf16, f16, int8, tf32x3 };
+
+// How the states of scans and of heads are stored between frames: of 16 bits, two to a word of a layer's
+// state. Kernels widen them to f32. The numbers are those of device::Element.
+enum class States : int { f32, f16, bf16 };
 enum class Kind : int { product, convolution, mean, scan, cell, heads, gate, angle, rotation, delay };
 constexpr int kKinds = 10;
 enum class Norm : int { none, rms, layer };
@@ -104,7 +108,8 @@ struct Mean {
   int in = kNoVector, out = kNoVector;
 };
 
-// A step of Mamba's scan: core::SelectiveScan, with dt and z activated. State: {channels, size of b}.
+// A step of Mamba's scan: core::SelectiveScan, with dt and z activated. State: {channels, size of b}, as
+// Network::states says.
 struct Scan {
   int x = kNoVector, dt = kNoVector, b = kNoVector, c = kNoVector, z = kNoVector, out = kNoVector;
   int input_dt = kNoVector;
@@ -126,7 +131,7 @@ struct GatedCell {
 
 // A step of a recurrence with a matrix state for each head: core::HeadRecurrence with the linear rule, whose
 // rate and decay are one vector, with a value for each head; gated by z, activated, where there is one.
-// State: {channels, Lanes(keys).size()}; a channel is a value of a head.
+// State: {channels, Lanes(keys).size()}, as Network::states says; a channel is a value of a head.
 //
 // With the delta rule each channel has a rate; a head's decay is the mean of its `decays`, as many as keys.
 //
@@ -199,6 +204,7 @@ struct Block {
 
 struct Network {
   Stored stored = Stored::f32;
+  States states = States::f32;
   int layers = 0;        // how many times `layer` is run, each time with its own weights and states
   int layer_floats = 0;  // of a layer's state
   int frame = 0, hidden = 0, outs = 0;
@@ -219,8 +225,12 @@ struct Network {
   constexpr int values(int vector) const { return vectors[vector].values; }
   constexpr long long state_floats() const { return static_cast<long long>(layers) * layer_floats; }
 
-  // Products run on tensor cores, in the kernels over many rows alone: every call goes through those.
   constexpr bool on_tensor_cores() const { return stored == Stored::tf32x3; }
+  // The kernels over many rows alone know products on tensor cores, and states of 16 bits: every call goes
+  // through those.
+  constexpr bool in_rows_alone() const { return on_tensor_cores() || states != States::f32; }
+  // Words of so many values of a scan's or a head's state: an even number of them.
+  constexpr int state_words(int values) const { return states == States::f32 ? values : values / 2; }
   constexpr int weight_bytes() const {
     return stored == Stored::f32 || on_tensor_cores() ? 4 : stored == Stored::int8 ? 1 : 2;
   }

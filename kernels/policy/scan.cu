@@ -1,6 +1,7 @@
 // A scan over many rows. The step of dt is computed here where a short product gives it. Compiled with the
 // network and -D: SCAN, its index.
 #include "kernels/policy/rows.cuh"
+#include "kernels/policy/state_values.cuh"
 
 namespace exphil {
 namespace policy {
@@ -69,13 +70,13 @@ using namespace exphil::policy;
 
 // One step of each row's own state. A block processes kTileChannels channels of kAcross rows at a time:
 // each lane of a channel computes dt for one row, and then all lanes advance one row after another. Bound by
-// the memory traffic of the states, 8 bytes a state value: streaming accesses, as of policy_heads_batch.
+// the memory traffic of the states, 8 bytes a state value, or 4.
 // grid: channel tiles, any.
 extern "C" __global__ void __launch_bounds__(kThreads) policy_advance_batch(const ScanArguments args) {
   constexpr int kAhead = least(kAcross, 4);  // rows whose states are loaded together
   const Channel channel(args, static_cast<int>(blockIdx.x) * kTileChannels);
   follow_launch_before();
-  const int c = channel.c, lane = channel.lane;
+  const int c = channel.c, lane = channel.lane, place = c * kStates + lane * kEach;
   for (long long first = static_cast<long long>(blockIdx.y) * kAcross; first < args.rows;
        first += static_cast<long long>(gridDim.y) * kAcross) {
     const long long mine = first + lane < args.rows ? first + lane : args.rows - 1;
@@ -90,16 +91,9 @@ extern "C" __global__ void __launch_bounds__(kThreads) policy_advance_batch(cons
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
         const long long row = first + chunk + i;
-        const int place = kIt.state_at + c * kStates + lane * kEach;
         const StatePlace state = row < args.rows ? layer_state(args, row) : StatePlace{nullptr, nullptr};
-        next[i] = state.to == nullptr ? nullptr : state.to + place;
-#pragma unroll
-        for (int n = 0; n < kEach; n += 4) {
-          const float4 value = next[i] == nullptr
-                                   ? make_float4(0, 0, 0, 0)
-                                   : __ldcs(reinterpret_cast<const float4*>(state.from + place + n));
-          h[i][n] = value.x, h[i][n + 1] = value.y, h[i][n + 2] = value.z, h[i][n + 3] = value.w;
-        }
+        next[i] = state.to == nullptr ? nullptr : state.to + kIt.state_at;
+        load_states<true>(state.from + kIt.state_at, place, next[i] != nullptr, h[i]);
       }
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
@@ -112,12 +106,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) policy_advance_batch(cons
             add_lanes<kAcross>(advance(h[i], channel.a, bc, bc + kC.at - kB.at, dt_row,
                                        __fmul_rn(input_dt, u_row), kIt.decays_input && args.decays_input));
         if (lane == chunk + i) read_out = sum;
-        if (next[i] == nullptr) continue;
-#pragma unroll
-        for (int n = 0; n < kEach; n += 4) {
-          __stcs(reinterpret_cast<float4*>(next[i] + n),
-                 make_float4(h[i][n], h[i][n + 1], h[i][n + 2], h[i][n + 3]));
-        }
+        if (next[i] != nullptr) store_states<true>(h[i], next[i], place);
       }
     }
     if (first + lane < args.rows)
@@ -193,10 +182,9 @@ extern "C" __global__ void __launch_bounds__(kThreads) policy_advance_time(const
   follow_launch_before();
   const int lane = channel.lane, local = channel.c - first;
   const StatePlace state = layer_state(args, sequence);
-  const int place = kIt.state_at + channel.c * kStates + lane * kEach;
+  const int place = channel.c * kStates + lane * kEach;
   float h[kEach];
-#pragma unroll
-  for (int n = 0; n < kEach; ++n) h[n] = state.from == nullptr ? 0.0f : state.from[place + n];
+  load_states<false>(state.from + kIt.state_at, place, state.from != nullptr, h);
 
   for (int begin = 0; begin < args.seq; begin += kTileSteps) {
     const long long row = static_cast<long long>(sequence) * args.seq + begin;
@@ -213,6 +201,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) policy_advance_time(const
       const float input = __fmul_rn(kOwnInputDt ? tile_input_dt[step] : dt, tile.x[step][local]);
       const float sum = add_lanes<kAcross>(
           advance(h, channel.a, bc, bc + kC.at - kB.at, dt, input, kIt.decays_input && args.decays_input));
+      keep_states(h);
       if (lane == 0) tile.read_out[step][local] = sum;
     }
     __syncthreads();
@@ -220,7 +209,6 @@ extern "C" __global__ void __launch_bounds__(kThreads) policy_advance_time(const
     __syncthreads();
   }
   if (state.to == nullptr) return;
-#pragma unroll
-  for (int n = 0; n < kEach; ++n) state.to[place + n] = h[n];
+  store_states<false>(h, state.to + kIt.state_at, place);
   keep_history_of<kKept>(args, state, sequence, first);
 }

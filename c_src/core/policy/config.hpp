@@ -42,6 +42,7 @@ struct PolicyConfig {
   std::int64_t products = 0;             // multiplications of weights for one frame: core::products_of
   std::int64_t window = 0;               // frames of the windows it was trained on; 0 where unknown
   Precision precision = Precision::f32;  // of the matrices
+  Precision states = Precision::f32;     // f32, f16 or bf16: core::with_states
   std::vector<OutputGroup> groups;       // of named heads; empty where the outputs have no names
   std::vector<std::pair<std::string, Fact>> facts;  // "d_model", "dialect", ...
   // What affects a state beside the tensors, for the fingerprint.

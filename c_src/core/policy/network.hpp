@@ -277,6 +277,10 @@ std::vector<bool> feeds_state(const Block& layer);
 inline bool decays_input(const SelectiveScan& scan, std::int64_t frames) {
   return frames > 1 && frames <= scan.chunk_size;
 }
+// Whether its state is a matrix, with several values for each channel: core::with_states.
+inline bool has_matrix_state(const Phase& phase) {
+  return std::holds_alternative<SelectiveScan>(phase) || std::holds_alternative<HeadRecurrence>(phase);
+}
 // Multiplications of weights for one frame.
 std::int64_t products_of(const Network& network);
 // Every phase of the network, in its order.

@@ -187,6 +187,21 @@ class BlockStep {
   BlockFrame& f_;
 };
 
+// As core::with_states has them.
+void keep_states(const PolicyConfig& config, PolicyReferenceState* state) {
+  const Network& n = config.network;
+  for (const Block& layer : n.layers) {
+    for (const Phase& phase : layer) {
+      if (config.states == Precision::f32 || !has_matrix_state(phase)) continue;
+      double* const first = state->values.data() + n.state_at(state_of(phase));
+      std::transform(first, first + n.state(state_of(phase)).size(), first, [&](double value) {
+        const std::uint32_t bits = stored_state(config.states, static_cast<float>(value));
+        return double{stored_value(config.states, bits, 1.0f)};
+      });
+    }
+  }
+}
+
 }  // namespace
 
 CellUnit::CellUnit(const GatedCell& cell, std::int64_t unit, const BlockFrame& frame, const double* state)
@@ -241,6 +256,7 @@ PolicyFrame policy_reference_frame(const PolicyConfig& config, const PolicyValue
     BlockStep<T>(network, weights, state, &block).run(block_of(network, i), &hidden);
   }
   frame.out = frame.blocks.back().at(network.outs);
+  keep_states(config, &state);
   return frame;
 }
 template PolicyFrame policy_reference_frame(const PolicyConfig&, const PolicyValues<float>&,

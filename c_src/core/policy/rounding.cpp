@@ -4,6 +4,7 @@
 #include <set>
 #include <string>
 
+#include "core/error.hpp"
 #include "core/hash.hpp"
 
 namespace exphil::core {
@@ -125,19 +126,53 @@ class Rounding {
   const Precision precision_;
 };
 
+std::uint64_t hashed(std::uint64_t fingerprint, const std::string& about) {
+  HashedParts parts;
+  parts.add(hex(fingerprint));
+  parts.add(about);
+  return parts.hash64();
+}
+
+bool has_matrix_states(const Network& n) {
+  for (const Block& layer : n.layers) {
+    for (const Phase& phase : layer) {
+      if (has_matrix_state(phase)) return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 PolicyWeights rounded_weights(const PolicyWeights& weights, Precision precision) {
   PolicyWeights rounded = weights;
   if (precision == Precision::f32) return rounded;
   rounded.config.precision = precision;
-  HashedParts parts;
-  parts.add(hex(weights.fingerprint));
-  parts.add(precision_name(precision));
-  rounded.fingerprint = parts.hash64();
+  rounded.fingerprint = hashed(weights.fingerprint, precision_name(precision));
   rounded.parameters.clear();
   Rounding(&rounded, precision).run();
   return rounded;
+}
+
+PolicyWeights with_states(const PolicyWeights& weights, Precision states) {
+  PolicyWeights made = weights;
+  if (states == Precision::f32) return made;
+  if (states != Precision::f16 && states != Precision::bf16) {
+    fail(ErrorKind::invalid_argument, ":states",
+         ":states must be :f32, :f16 or :bf16, got :", precision_name(states));
+  }
+  if (!has_matrix_states(weights.network())) {
+    fail(ErrorKind::invalid_argument, ":states", "a policy of the trunk ", weights.config.trunk,
+         " has no matrix states, which alone are stored in 16 bits");
+  }
+  made.config.states = states;
+  made.fingerprint = fingerprint_with_states(weights.fingerprint, states);
+  return made;
+}
+
+std::uint64_t fingerprint_with_states(std::uint64_t of_weights, Precision states) {
+  return states == Precision::f32 ? of_weights
+                                  : hashed(of_weights, std::string("states ") + precision_name(states));
 }
 
 }  // namespace exphil::core

@@ -58,7 +58,8 @@ std::shared_ptr<const PolicyWeights> replace_weights(const PolicyWeights& policy
   CheckpointReader reader(tensors, {"weights", "the weights", "this model", false}, true);
   auto weights = std::make_shared<PolicyWeights>(policy);
   read_parameters(reader, weights.get());
-  weights->fingerprint = weights_fingerprint(tensors, weights->config.identity);
+  weights->fingerprint =
+      fingerprint_with_states(weights_fingerprint(tensors, weights->config.identity), weights->config.states);
   return weights;
 }
 
@@ -76,7 +77,8 @@ std::shared_ptr<const PolicyWeights> load_weights(const TensorMap& tensors,
 std::shared_ptr<const PolicyWeights> load_weights(const Checkpoint& file, const PolicyLoadOptions& options) {
   PolicyWeights weights = trunk_of(file).load(file, options);
   name_outputs(file.metadata(), &weights.config);
-  return std::make_shared<const PolicyWeights>(rounded_weights(weights, options.precision));
+  return std::make_shared<const PolicyWeights>(
+      with_states(rounded_weights(weights, options.precision), options.states));
 }
 
 }  // namespace exphil::core

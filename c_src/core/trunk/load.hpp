@@ -26,6 +26,7 @@ struct PolicyLoadOptions {
   bool check_finite = true;
   std::optional<std::int64_t> window;    // frames of the windows it was trained on
   Precision precision = Precision::f32;  // the weights are rounded to it (core/policy/rounding.hpp)
+  Precision states = Precision::f32;     // how matrix states are kept (core::with_states)
   // Options that a file may leave open, such as {"dialect", "edifice_mamba"}. Where the file states one, a
   // different option is an error.
   std::vector<std::pair<std::string, TrunkOption>> trunk;

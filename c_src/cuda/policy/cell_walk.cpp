@@ -23,7 +23,7 @@ std::vector<walk::Shape> cell_walk_candidates(const DeviceProperties& device, co
   std::vector<walk::Shape> shapes;
   const policy::Network& n = dims.network();
   const policy::GatedCell& it = n.cells[cell];
-  if (device.architecture() < 90 || n.on_tensor_cores()) return shapes;
+  if (device.architecture() < 90 || n.in_rows_alone()) return shapes;
   if (policy::recurrent_product(n, it) == policy::kNoPhase) return shapes;
   const auto append = [&](int team) {
     walk::Shape shape{it.cell, n.size(it.before), team};

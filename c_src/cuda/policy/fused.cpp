@@ -195,9 +195,10 @@ void FusedSteps::collect(const Ticket& ticket, float* out) {
 
 void FusedSteps::prepare_armed() {
   if (limit_ == 0) {
-    const std::string why = dims_.network().on_tensor_cores()
-                                ? "has the precision :tf32x3, whose calls are several"
-                                : "is too large for " + std::string(context_->properties().name);
+    const std::string why =
+        dims_.network().on_tensor_cores() ? "has the precision :tf32x3, whose calls are several"
+        : dims_.network().in_rows_alone() ? "has states of 16 bits, whose calls are several"
+                                          : "is too large for " + std::string(context_->properties().name);
     core::fail(core::ErrorKind::unsupported, ":latency",
                "latency: :armed needs a policy that fits one launch; this one ", why);
   }

@@ -9,7 +9,7 @@ namespace exphil::cuda {
 
 int pipelined_product(const PolicyDims& dims, const PolicyTuning& tuning) {
   const policy::Network& n = dims.network();
-  if (tuning.pipeline == 0 || n.layer.count == 0 || n.on_tensor_cores()) return policy::kNoPhase;
+  if (tuning.pipeline == 0 || n.layer.count == 0 || n.in_rows_alone()) return policy::kNoPhase;
   const policy::Phase last = n.layer.phases[n.layer.count - 1];
   if (last.kind != policy::Kind::cell) return policy::kNoPhase;
   return policy::pipelined_product(n, n.cells[last.index]);

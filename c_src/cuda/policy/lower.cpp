@@ -21,6 +21,12 @@ policy::Stored stored_of(core::Precision precision) {
                                                 : policy::Stored::int8;
 }
 
+policy::States states_of(core::Precision states) {
+  return states == core::Precision::f16    ? policy::States::f16
+         : states == core::Precision::bf16 ? policy::States::bf16
+                                           : policy::States::f32;
+}
+
 void list(const LoweredBlock& lowered, policy::Block* to) {
   for (const LoweredPhase& phase : lowered) to->phases[to->count++] = phase.phase;
 }
@@ -44,7 +50,8 @@ void place_states(const LoweredBlock& layer, policy::Network* to) {
       place(&cell.state_at, formulas::states_of(cell.cell) * to->size(cell.x[0]));
     } else if (phase->phase.kind == policy::Kind::heads) {
       policy::Heads& heads = to->heads[phase->phase.index];
-      place(&heads.state_at, to->size(heads.value) * policy::Lanes(policy::keys_of(*to, heads)).size());
+      place(&heads.state_at,
+            to->state_words(to->size(heads.value) * policy::Lanes(policy::keys_of(*to, heads)).size()));
     } else if (phase->phase.kind == policy::Kind::angle) {
       policy::Angle& angle = to->angles[phase->phase.index];
       place(&angle.state_at, policy::round_up(angle.heads * to->values(angle.rate), 4));
@@ -52,7 +59,7 @@ void place_states(const LoweredBlock& layer, policy::Network* to) {
       policy::Delay& delay = to->delays[phase->phase.index];
       place(&delay.state_at, to->size(delay.in));
     } else {
-      place(&scan.state_at, to->size(scan.x) * to->size(scan.b));
+      place(&scan.state_at, to->state_words(to->size(scan.x) * to->size(scan.b)));
     }
   }
 }
@@ -102,7 +109,7 @@ Lowered lower(const core::PolicyConfig& given) {
   if (n.layers.empty()) cannot_lower("it has no layer");
   Lowered made;
   policy::Network& to = made.network;
-  to.stored = stored_of(config.precision);
+  to.stored = stored_of(config.precision), to.states = states_of(config.states);
   to.layers = static_cast<int>(config.n_layer());
   LoweredVectors vectors(n, &to);
   vectors.add(n.all_of(n.frame));

@@ -52,6 +52,7 @@ class Text {
   void put(unsigned value) { text_ << value << 'u'; }
   void put(bool value) { text_ << (value ? "true" : "false"); }
   void put(policy::Stored value) { name("Stored", value, {"f32", "bf16", "f16", "int8", "tf32x3"}); }
+  void put(policy::States value) { name("States", value, {"f32", "f16", "bf16"}); }
   void put(policy::Kind value) {
     name("Kind", value,
          {"product", "convolution", "mean", "scan", "cell", "heads", "gate", "angle", "rotation", "delay"});
@@ -116,8 +117,8 @@ class Text {
     int vectors = policy::kMostVectors;
     while (vectors > 0 && n.vectors[vectors - 1].values == 0) --vectors;
     const auto all = [&](const auto&... more) {
-      list(n.stored, n.layers, n.layer_floats, n.frame, n.hidden, n.outs, used(n.vectors, vectors), n.input,
-           n.layer, n.output, used(n.products, n, policy::Kind::product),
+      list(n.stored, n.states, n.layers, n.layer_floats, n.frame, n.hidden, n.outs, used(n.vectors, vectors),
+           n.input, n.layer, n.output, used(n.products, n, policy::Kind::product),
            used(n.convolutions, n, policy::Kind::convolution), used(n.means, n, policy::Kind::mean),
            used(n.scans, n, policy::Kind::scan), more...);
     };

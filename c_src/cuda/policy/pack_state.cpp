@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 
 #include "cuda/policy/pack.hpp"
 
@@ -15,6 +16,16 @@ std::int64_t state_at(const policy::Network& n, const policy::Phase& phase) {
                                           : n.convolutions[phase.index].state_at;
 }
 
+// Where a value is in the kernels' layout: its byte, and how it is stored there.
+struct StoredPlace {
+  std::int64_t byte;
+  core::Precision stored;
+};
+
+bool is_matrix(policy::Kind kind) {
+  return kind == policy::Kind::scan || kind == policy::Kind::heads;
+}
+
 // copy(place in the kernels' layout, place in the public one) for every value of a state.
 template <class Copy>
 void for_each_value(const PolicyDims& dims, Copy copy) {
@@ -25,9 +36,13 @@ void for_each_value(const PolicyDims& dims, Copy copy) {
     for (const LoweredPhase& phase : layer) {
       if (phase.state == core::kNone) continue;
       const core::StatePart& part = from.state(phase.state);
-      const std::int64_t first = base + state_at(n, phase.phase);
+      const core::Precision stored = is_matrix(phase.phase.kind) ? dims.config.states : core::Precision::f32;
+      const std::int64_t first = 4 * (base + state_at(n, phase.phase));
+      const auto place = [&](std::int64_t value) {
+        return StoredPlace{first + value * core::stored_bytes(stored), stored};
+      };
       if (phase.phase.kind == policy::Kind::angle || phase.phase.kind == policy::Kind::delay) {
-        for (std::int64_t i = 0; i < part.size(); ++i) copy(first + i, from.state_at(phase.state) + i);
+        for (std::int64_t i = 0; i < part.size(); ++i) copy(place(i), from.state_at(phase.state) + i);
         continue;
       }
       const ChannelTable table(n, phase.phase, ChannelTable::Of::state);
@@ -35,7 +50,7 @@ void for_each_value(const PolicyDims& dims, Copy copy) {
       const std::int64_t rows = convolves ? n.values(n.convolutions[phase.phase.index].in) : part.rows;
       const std::int64_t outside = from.state_at(phase.state) + phase.first_channel * part.columns;
       for (std::int64_t i = 0; i < rows * part.columns; ++i) {
-        copy(first + table.at(i / part.columns, i % part.columns, table.channels), outside + i);
+        copy(place(table.at(i / part.columns, i % part.columns, table.channels)), outside + i);
       }
     }
     base += n.layer_floats;
@@ -89,11 +104,21 @@ std::vector<float> initial_state(const PolicyDims& dims) {
 
 void pack_state(const PolicyDims& dims, const float* values, float* packed) {
   std::fill(packed, packed + dims.network().state_floats(), 0.0f);
-  for_each_value(dims, [&](std::int64_t inside, std::int64_t outside) { packed[inside] = values[outside]; });
+  auto* const bytes = reinterpret_cast<char*>(packed);
+  for_each_value(dims, [&](const StoredPlace& inside, std::int64_t outside) {
+    const std::uint32_t bits = core::stored_state(inside.stored, values[outside]);
+    const auto size = static_cast<std::size_t>(core::stored_bytes(inside.stored));
+    std::memcpy(bytes + inside.byte, &bits, size);  // the low bytes
+  });
 }
 
 void unpack_state(const PolicyDims& dims, const float* packed, float* values) {
-  for_each_value(dims, [&](std::int64_t inside, std::int64_t outside) { values[outside] = packed[inside]; });
+  const auto* const bytes = reinterpret_cast<const char*>(packed);
+  for_each_value(dims, [&](const StoredPlace& inside, std::int64_t outside) {
+    std::uint32_t bits = 0;
+    std::memcpy(&bits, bytes + inside.byte, static_cast<std::size_t>(core::stored_bytes(inside.stored)));
+    values[outside] = core::stored_value(inside.stored, bits, 1.0f);
+  });
 }
 
 }  // namespace exphil::cuda

@@ -39,7 +39,7 @@ std::shared_ptr<DeviceBuffer> TeamWeights::get(int team) {
 std::vector<TeamShape> team_candidates(const DeviceProperties& device, const PolicyDims& dims,
                                        const PolicyTuning& tuning, int agents) {
   std::vector<TeamShape> shapes;
-  if (dims.network().on_tensor_cores() || !policy::TeamPlan(dims.network()).fits) return shapes;
+  if (dims.network().in_rows_alone() || !policy::TeamPlan(dims.network()).fits) return shapes;
   const int useful = policy::useful_team(dims.network(), policy::TeamPlan(dims.network()));
   const int threads = agents == 1 ? tuning.threads : tuning.batch_threads;
   for (const bool cluster : {true, false}) {

@@ -42,7 +42,7 @@ long long WindowShape::shared_bytes(const PolicyDims& dims) const {
 std::vector<WindowShape> window_candidates(const DeviceProperties& device, const PolicyDims& dims,
                                            const PolicyTuning& tuning) {
   std::vector<WindowShape> shapes;
-  if (tuning.window_blocks == 0 || dims.network().on_tensor_cores()) return shapes;
+  if (tuning.window_blocks == 0 || dims.network().in_rows_alone()) return shapes;
   const auto append = [&](const WindowShape& shape) {
     const long long bytes = shape.shared_bytes(dims);
     if (bytes > 0 && bytes <= device.max_shared_per_block) shapes.push_back(shape);

@@ -103,8 +103,10 @@ void check_random_sessions(const std::vector<std::shared_ptr<core::Policy>>& pol
     for (int i = 0; i < kAgents; ++i) {
       RandomAgent& agent = agents[static_cast<std::size_t>(i)];
       agent.policy = policies[static_cast<std::size_t>(i % policy_count)];
-      // No step of tf32x3 is one launch.
-      const bool one_launch = agent.policy->config().precision != core::Precision::tf32x3;
+      // No step of tf32x3 or with states of 16 bits is one launch.
+      const core::PolicyConfig& config = agent.policy->config();
+      const bool one_launch =
+          config.precision != core::Precision::tf32x3 && config.states == core::Precision::f32;
       agent.options = kind_of(i, i / policy_count % 4, armed && one_launch);
       if (i / policy_count % 3 != 0) agent.gatherer = gatherers[static_cast<std::size_t>(i % policy_count)];
       agent.new_session();

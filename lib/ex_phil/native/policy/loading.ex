@@ -9,7 +9,7 @@ defmodule ExPhil.Native.Policy.Loading do
   alias ExPhil.Native.{Device, Error, NIF, Options, Policy, Queue}
   alias ExPhil.Native.Policy.{Automatic, Weights}
 
-  @load_options [:backend, :device, :precision, :max_sessions, :norm_epsilon, :check_finite, :gather] ++
+  @load_options [:backend, :device, :precision, :states, :max_sessions, :norm_epsilon, :check_finite, :gather] ++
                   [
                     :dialect,
                     :window,
@@ -22,6 +22,7 @@ defmodule ExPhil.Native.Policy.Loading do
                     :a_floor
                   ]
   @precisions [:f32, :bf16, :f16, :int8, :tf32x3]
+  @states [:f32, :f16, :bf16]
   @dialects [:state_spaces, :edifice_mamba, :edifice_mamba_ssd]
 
   def load(path_or_weights, options) do
@@ -52,6 +53,7 @@ defmodule ExPhil.Native.Policy.Loading do
   defp read(options) do
     native = %{
       precision: Options.one_of(options, :precision, @precisions),
+      states: Options.one_of(options, :states, @states),
       max_sessions: Options.positive_integer(options, :max_sessions, 1024),
       norm_epsilon: Options.positive_float(options, :norm_epsilon, nil),
       check_finite: Options.boolean(options, :check_finite, true),

@@ -35,6 +35,15 @@ PolicyDims dims(mamba::Config config, std::int64_t d_hidden = 0, bool projection
   return PolicyDims(made);
 }
 
+// The kernels of a matrix state, in 16 bits.
+void append_states(core::PolicyConfig config, policy::Phase phase, const std::vector<const char*>& entries,
+                   std::vector<KernelSpec>* all) {
+  for (const core::Precision states : {core::Precision::f16, core::Precision::bf16}) {
+    config.states = states;
+    for (const char* entry : entries) all->push_back(row_kernel(PolicyDims(config), phase, entry));
+  }
+}
+
 KernelSpec step(const PolicyDims& dims, int team, int threads, int agents, bool cluster, bool staged,
                 bool armed = false) {
   TeamShape shape;
@@ -174,6 +183,11 @@ std::vector<KernelSpec> policy_kernel_variants() {
     }
   }
   append_heads(&all);
+  append_states(melee.config, {policy::Kind::scan, 0}, {"policy_advance_batch", "policy_advance_time"}, &all);
+  for (const test::PolicyForm& form : test::matrix_forms(23, 5)) {
+    append_states(form.weights->config, {policy::Kind::heads, 0}, {"policy_heads_batch", "policy_heads_time"},
+                  &all);
+  }
   // Walks of which some weights are in shared memory.
   for (const core::Precision precision : {Precision::f32, Precision::int8}) {
     test::GatedSpec wide;

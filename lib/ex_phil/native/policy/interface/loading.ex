@@ -16,6 +16,7 @@ defmodule ExPhil.Native.Policy.Interface.Loading do
         * `:backend`, `:device` - where to; see `ExPhil.Native.Device`, and below for `:auto`, the default. `:device` may be a list of GPUs,
           or `:all`: see below
         * `:precision` - of the weights: `:f32`, `:bf16`, `:f16` or `:int8`; `:tf32x3`, for many agents on a GPU (see below)
+        * `:states` - how a GPU keeps the matrix states of many agents: `:f32`, `:f16` or `:bf16` (see below)
         * `:max_sessions` - how many sessions and snapshots fit on each device before more memory is allocated (1024)
         * `:gather` - frames of `step/2` and `act/2` that many processes play at once are launched together (`false`; see below)
         * `:norm_epsilon` - added to the mean square in the norms (the file's metadata `"norm_epsilon"`,
@@ -77,6 +78,13 @@ defmodule ExPhil.Native.Policy.Interface.Loading do
       It is for batches of hundreds of agents and more, and for `gather: true`: a lone step is several launches and takes more than twice as long as in
       `:f32`, `latency: :armed` is an error, and a window of a GRU or an LSTM is a launch for each frame. Its error is that of f32 (within 1.0e-5 of
       float64). On the CPU it computes as `:f32` does.
+
+      With `states: :f16` or `:bf16` a GPU keeps the states of Mamba's scans, of Mamba-2, Mamba-3 and gated DeltaNet in 16 bits
+      between frames: half the memory of a session, and half the traffic that bounds a batch of thousands of agents. Each state is
+      rounded to the nearest after each frame, also within a prefill or a window, so that all calls still have the same bits; in
+      `:f16` one beyond 65504 becomes that. docs/reference.md says what it changes. All calls are those of `:tf32x3`: a lone step
+      takes more than twice as long and there is no `latency: :armed`. Such a policy has a fingerprint of its own. On the CPU states stay f32. Any
+      `:precision` may be combined with it; a trunk without matrix states (a GRU) is an error.
       """
       fallible load(path_or_weights :: Path.t() | weights(), options :: keyword() \\ []) :: t()
 

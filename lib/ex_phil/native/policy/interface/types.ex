@@ -50,6 +50,7 @@ defmodule ExPhil.Native.Policy.Interface.Types do
               required(:window) => nil | pos_integer(),
               required(:groups) => [ExPhil.Native.Loss.group()],
               required(:precision) => :f32 | :bf16 | :f16 | :int8 | :tf32x3,
+              required(:states) => :f32 | :f16 | :bf16,
               required(:backend) => :cuda | :host,
               required(:choice) => choice(),
               required(:device) => Device.t(),
