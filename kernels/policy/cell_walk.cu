@@ -52,7 +52,7 @@ class PolicyCell {
   }
 
   __device__ __forceinline__ float completed(const Unit& unit, int gate, float sum) const {
-    return It::apply(scaled(sum, unit.scale, gate), unit.bias[gate], 1.0f, {}, 0, gate * kUnits);
+    return It::apply(scaled(sum, unit.scale, gate), unit.bias[gate], 1.0f, 0.0f, gate * kUnits);
   }
 
   __device__ __forceinline__ Inputs inputs(long long row, int unit) const {

@@ -58,13 +58,15 @@ constexpr int kSomeRows = 16, kSomeColumns = 32, kSomeThreads = 128;
 constexpr int kManyRows = 128, kManyColumns = 64, kManyThreads = 128;
 
 // On tensor cores (policy/product_tensor.cuh) tiles of few and of some rows have 32 columns, and the warps
-// share the segments.
+// share the segments; those of many rows have more blocks instead.
 constexpr int kTensorFewRows = 16, kTensorFewThreads = 256, kTensorSomeRows = 32;
+constexpr int kTensorManyRows = 32, kTensorManyColumns = 64, kTensorManyThreads = 64;
 constexpr int tensor_some_threads(int k) {
   return k / kSegment > 12 ? 256 : 128;
 }
 
-// The tile of a block of policy_product_few, where its rows are not 0, and of policy_product_some.
+// The tile of a block of policy_product_few, where its rows are not 0, of policy_product_some and of
+// policy_product_many.
 struct ProductTile {
   int rows, columns, threads;
 };
@@ -75,6 +77,11 @@ constexpr ProductTile few_tile(const Network& n, int k) {
 constexpr ProductTile some_tile(const Network& n, int k) {
   if (n.on_tensor_cores()) return {kTensorSomeRows, kFewColumns, tensor_some_threads(k)};
   return {kSomeRows, kSomeColumns, kSomeThreads};
+}
+
+constexpr ProductTile many_tile(const Network& n) {
+  if (n.on_tensor_cores()) return {kTensorManyRows, kTensorManyColumns, kTensorManyThreads};
+  return {kManyRows, kManyColumns, kManyThreads};
 }
 
 // Where weight k of a column is among the floats of 16 k of all columns, in the order in which a warp hands

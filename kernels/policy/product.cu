@@ -9,7 +9,8 @@ namespace exphil {
 namespace policy {
 
 using It = PhaseProduct<PRODUCT>;
-constexpr ProductTile kFew = few_tile(kNetwork, It::kK), kSome = some_tile(kNetwork, It::kK);
+constexpr ProductTile kFew = few_tile(kNetwork, It::kK), kSome = some_tile(kNetwork, It::kK),
+                      kMany = many_tile(kNetwork);
 
 // A warp per row.
 template <class Of>
@@ -68,8 +69,7 @@ extern "C" __global__ void __launch_bounds__(kRowThreads) policy_row_scales(cons
   row_scales<It>(args);
 }
 
-// Grids: {ceil(outputs / the tile's columns), ceil(rows / the tile's rows)}; that of policy_product_many has
-// kManyRows, kManyColumns and kManyThreads.
+// Grids: {ceil(outputs / the tile's columns), ceil(rows / the tile's rows)}.
 extern "C" __global__ void __launch_bounds__(kFew.threads) policy_product_few(const ProductArguments args) {
   few<It>(args);
 }
@@ -77,7 +77,7 @@ extern "C" __global__ void __launch_bounds__(kSome.threads, 512 / kSome.threads)
     policy_product_some(const ProductArguments args) {
   some<It>(args);
 }
-extern "C" __global__ void __launch_bounds__(kManyThreads, 2)
+extern "C" __global__ void __launch_bounds__(kMany.threads, 256 / kMany.threads)
     policy_product_many(const ProductArguments args) {
   many<It>(args);
 }

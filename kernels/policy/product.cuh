@@ -27,8 +27,14 @@ struct PhaseProduct {
   static constexpr bool kNormed = kNorm != Norm::none, kCentres = kNetwork.centres(kProduct);
   static constexpr int kValues = kNetwork.counted(kProduct), kFirst = kNetwork.counted_first(kProduct);
 
-  static __device__ __forceinline__ float apply(float sum, float bias, float scale,
-                                                const ProductArguments& args, long long row, int column) {
+  // What a result is added to. All of a thread's are loaded before it writes any: behind a store, which might
+  // be to the same address, each load would wait for the one before it.
+  static __device__ __forceinline__ float residual(const ProductArguments& args, long long row, int column) {
+    return kProduct.adds ? args.residual[row * args.residual_stride + column] : 0.0f;
+  }
+
+  static __device__ __forceinline__ float apply(float sum, float bias, float scale, float residual,
+                                                int column) {
     float value = sum;
     if constexpr (kNormed) {
       value = __fmaf_rn(sum, scale, bias);
@@ -36,7 +42,7 @@ struct PhaseProduct {
       value = __fadd_rn(sum, bias);
     }
     if constexpr (kProduct.adds) {
-      value = __fadd_rn(value, args.residual[row * args.residual_stride + column]);
+      value = __fadd_rn(value, residual);
     }
     return activated_column<kIndex>(value, column);
   }
@@ -68,10 +74,10 @@ __device__ __forceinline__ NormFactors found_factors(const ProductArguments& arg
 }
 template <class Epilogue>
 __device__ __forceinline__ void write_result(const ProductArguments& args, long long row, int column,
-                                             float sum, NormFactors norm) {
+                                             float sum, NormFactors norm, float residual) {
   const float bias = args.bias == nullptr ? 0.0f : __ldg(args.bias + column);
   args.out[row * args.out_stride + column] =
-      Epilogue::apply(completed<Epilogue>(sum, args, column, norm.mean), bias, norm.scale, args, row, column);
+      Epilogue::apply(completed<Epilogue>(sum, args, column, norm.mean), bias, norm.scale, residual, column);
 }
 
 // A block's tile of the results, and the thread's place in it.
@@ -113,12 +119,20 @@ class SplitTile : protected Tile {
   template <int kWarps, int kOutputs, class Epilogue, int kMine, class Factors>
   __device__ __forceinline__ void write(const float (&total)[kMine], Factors factors) const {
     const int column = first_column_ + lane_;
+    const auto row_of = [&](int i) { return first_row_ + warp_ + i * kWarps; };
+    NormFactors norms[kMine];
+    float residuals[kMine];
 #pragma unroll
     for (int i = 0; i < kMine; ++i) {
-      const long long row = first_row_ + warp_ + i * kWarps;
-      if (row >= args_.rows) return;
-      const NormFactors norm = factors(row);
-      if (column < kOutputs) write_result<Epilogue>(args_, row, column, total[i], norm);
+      const long long row = row_of(i);
+      const bool exists = row < args_.rows;
+      norms[i] = exists ? factors(row) : NormFactors{1.0f, 0.0f};
+      residuals[i] = exists && column < kOutputs ? Epilogue::residual(args_, row, column) : 0.0f;
+    }
+#pragma unroll
+    for (int i = 0; i < kMine; ++i) {
+      if (row_of(i) >= args_.rows || column >= kOutputs) return;
+      write_result<Epilogue>(args_, row_of(i), column, total[i], norms[i], residuals[i]);
     }
   }
 };
@@ -186,16 +200,25 @@ __device__ __forceinline__ void product_few_tile(const ProductArguments& args, F
       if constexpr (Epilogue::kCentres) tile.norms[1][r] = norm.mean;
     }
   }
+  const auto exists = [&](int r) { return r < kTile && first + r < args.rows && column < kOutputs; };
+  float residuals[divide_up(kTile, kWarps)];
+#pragma unroll
+  for (int i = 0; i < divide_up(kTile, kWarps); ++i) {
+    const int r = warp + i * kWarps;
+    residuals[i] = exists(r) ? Epilogue::residual(args, first + r, column) : 0.0f;
+  }
   __syncthreads();
 
-  for (int r = warp; r < kTile; r += kWarps) {
-    if (first + r >= args.rows || column >= kOutputs) continue;
+#pragma unroll
+  for (int i = 0; i < divide_up(kTile, kWarps); ++i) {
+    const int r = warp + i * kWarps;
+    if (!exists(r)) continue;
     const float mean = Epilogue::kCentres ? tile.norms[norm_values(kNetwork) - 1][r] : 0.0f;
     const float sum = completed<Epilogue>(add_segments<kSegs>(&tile.parts[0][r][lane], kTile * kFewColumns),
                                           args, column, mean);
     const float bias = args.bias == nullptr ? 0.0f : __ldg(args.bias + column);
     sink(first + r, column,
-         Epilogue::apply(sum, bias, Epilogue::kNormed ? tile.norms[0][r] : 1.0f, args, first + r, column));
+         Epilogue::apply(sum, bias, Epilogue::kNormed ? tile.norms[0][r] : 1.0f, residuals[i], column));
   }
 }
 

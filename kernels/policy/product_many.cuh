@@ -142,15 +142,32 @@ class ManyProduct : Tile {
   }
 
   __device__ __forceinline__ void write(const float (&total)[kI][kJ]) const {
+    const auto exists = [&](int i, int j) {
+      return first_row_ + row_of(i) < args_.rows && first_column_ + column_of(j) < kOutputs;
+    };
+    constexpr int kTogether = kI / 2;
 #pragma unroll
-    for (int i = 0; i < kI; ++i) {
-      const long long row = first_row_ + row_of(i);
-      if (row >= args_.rows) continue;
-      const NormFactors norm = found_factors<Epilogue>(args_, row);
+    for (int first = 0; first < kI; first += kTogether) {
+      NormFactors norms[kTogether];
+      float residuals[kTogether][kJ];
 #pragma unroll
-      for (int j = 0; j < kJ; ++j) {
-        const int column = first_column_ + column_of(j);
-        if (column < kOutputs) write_result<Epilogue>(args_, row, column, total[i][j], norm);
+      for (int i = 0; i < kTogether; ++i) {
+        const long long row = first_row_ + row_of(first + i);
+        norms[i] = row < args_.rows ? found_factors<Epilogue>(args_, row) : NormFactors{1.0f, 0.0f};
+#pragma unroll
+        for (int j = 0; j < kJ; ++j) {
+          residuals[i][j] =
+              exists(first + i, j) ? Epilogue::residual(args_, row, first_column_ + column_of(j)) : 0.0f;
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) {
+#pragma unroll
+        for (int j = 0; j < kJ; ++j) {
+          if (!exists(first + i, j)) continue;
+          write_result<Epilogue>(args_, first_row_ + row_of(first + i), first_column_ + column_of(j),
+                                 total[first + i][j], norms[i], residuals[i][j]);
+        }
       }
     }
   }

@@ -122,14 +122,16 @@ class TensorProduct : SplitTile {
   float4 held_[kGroups];  // the weights of a segment
 };
 
-// Two buffers of a segment of a tile: the groups of W, and of X groups [row][8], in which those of odd rows
+// Buffers for a segment of a tile each: the groups of W, and of X groups [row][8], in which those of odd rows
 // are 4 further on, so that no access has bank conflicts.
 struct TensorTiles {
-  float4 w[2][kSegment / 4][kManyColumns];
-  float4 x[2][kManyRows][kSegment / 4];
+  static constexpr int kStages = 3;
+  float4 w[kStages][kSegment / 4][kTensorManyColumns];
+  float4 x[kStages][kTensorManyRows][kSegment / 4];
 };
 
-// 128 rows by 64 columns: each warp has 32 rows.
+// 32 rows by 64 columns: each of two warps has 32 columns. Many small blocks fill the device where a large
+// tile would leave parts of it idle, and a warp uses each weight that it splits for 32 rows.
 template <int kK, int kOutputs, class Epilogue>
 class ManyTensorProduct : Tile {
  public:
@@ -137,38 +139,49 @@ class ManyTensorProduct : Tile {
   using Shared = TensorTiles;
 
   __device__ __forceinline__ ManyTensorProduct(const ProductArguments& args, TensorTiles& tiles)
-      : Tile(args, kManyRows, kManyColumns), tiles_(tiles) {}
+      : Tile(args, kTensorManyRows, kTensorManyColumns), tiles_(tiles) {}
 
   __device__ __forceinline__ void run() {
     begin_launch_after();
-    fetch_weights(0);
+#pragma unroll
+    for (int stage = 0; stage < kAhead; ++stage) fetch_weights(stage, stage);
     await_launch_before();
-    fetch_rows(0);
+#pragma unroll
+    for (int stage = 0; stage < kAhead; ++stage) {
+      fetch_rows(stage, stage);
+      device::commit_copies();
+    }
     TensorSums total[kColumnTiles][kRowTiles] = {};
+    int stage = 0;
 #pragma unroll 1
     for (int segment = 0; segment < kSegments; ++segment) {
-      device::copies_done();
+      device::wait_copies<kAhead - 1>();
       __syncthreads();
-      fetch_weights(segment + 1);
-      fetch_rows(segment + 1);
-      add_segment(segment % 2, total);
+      const int free = stage == 0 ? kAhead : stage - 1;  // whose segment was the one before
+      fetch_weights(segment + kAhead, free);
+      fetch_rows(segment + kAhead, free);
+      device::commit_copies();
+      add_segment(stage, total);
+      stage = stage == kAhead ? 0 : stage + 1;
     }
     write(total);
   }
 
  private:
-  static constexpr int kGroups = kSegment / 4, kSegments = kK / kSegment;
-  static constexpr int kColumnTiles = kManyColumns / 16, kWarpRows = kManyRows / (kManyThreads / 32);
-  static constexpr int kRowTiles = kWarpRows / 8;
+  static constexpr int kGroups = kSegment / 4, kSegments = kK / kSegment, kAhead = TensorTiles::kStages - 1;
+  static constexpr int kWarpColumns = kTensorManyColumns / (kTensorManyThreads / 32);
+  static constexpr int kColumnTiles = kWarpColumns / 16, kRowTiles = kTensorManyRows / 8;
+  static_assert(kWarpColumns == 32, "the order of policy::tensor_weight()");
 
-  __device__ __forceinline__ void fetch_weights(int segment) {
+  __device__ __forceinline__ void fetch_weights(int segment, int stage) {
     if (segment >= kSegments) return;
     const float4* const from = static_cast<const float4*>(args_.weights) +
                                segment * kGroups * product_columns(kOutputs) + first_column_;
 #pragma unroll
-    for (int i = 0; i < kGroups * kManyColumns / kManyThreads; ++i) {
-      const int at = thread_ + i * kManyThreads, group = at / kManyColumns, column = at % kManyColumns;
-      device::copy_async<16>(&tiles_.w[segment % 2][group][column],
+    for (int i = 0; i < kGroups * kTensorManyColumns / kTensorManyThreads; ++i) {
+      const int at = thread_ + i * kTensorManyThreads;
+      const int group = at / kTensorManyColumns, column = at % kTensorManyColumns;
+      device::copy_async<16>(&tiles_.w[stage][group][column],
                              from + group * product_columns(kOutputs) + column, true);
     }
   }
@@ -177,25 +190,24 @@ class ManyTensorProduct : Tile {
     return group ^ (row % 2 * 4);
   }
 
-  __device__ __forceinline__ void fetch_rows(int segment) {
+  __device__ __forceinline__ void fetch_rows(int segment, int stage) {
     if (segment >= kSegments) return;
 #pragma unroll
-    for (int i = 0; i < kGroups * kManyRows / kManyThreads; ++i) {
-      const int at = thread_ + i * kManyThreads, row = at / kGroups, group = at % kGroups;
-      device::copy_async<16>(&tiles_.x[segment % 2][row][place(row, group)],
+    for (int i = 0; i < kGroups * kTensorManyRows / kTensorManyThreads; ++i) {
+      const int at = thread_ + i * kTensorManyThreads, row = at / kGroups, group = at % kGroups;
+      device::copy_async<16>(&tiles_.x[stage][row][place(row, group)],
                              args_.x + (first_row_ + row) * args_.x_stride + segment * kSegment + 4 * group,
                              first_row_ + row < args_.rows);
     }
   }
 
-  __device__ __forceinline__ void add_segment(int buffer,
-                                              TensorSums (&total)[kColumnTiles][kRowTiles]) const {
+  __device__ __forceinline__ void add_segment(int stage, TensorSums (&total)[kColumnTiles][kRowTiles]) const {
     TensorSums sums[kColumnTiles][kRowTiles] = {};
     add_segment_on_tensor_cores<kColumnTiles, kRowTiles>(
-        [&](int tile, int m) { return tiles_.w[buffer][2 * tile + m % 2][m / 2 * 32 + lane_]; },
+        [&](int tile, int m) { return tiles_.w[stage][2 * tile + m][warp_ * kWarpColumns + lane_]; },
         [&](int half, int n) {
-          const int row = warp_ * kWarpRows + 8 * n + lane_ / 4;
-          return tiles_.x[buffer][row][place(row, 4 * half + lane_ % 4)];
+          const int row = 8 * n + lane_ / 4;
+          return tiles_.x[stage][row][place(row, 4 * half + lane_ % 4)];
         },
         sums);
 #pragma unroll
@@ -208,21 +220,43 @@ class ManyTensorProduct : Tile {
     }
   }
 
+  // Of result i of tile {m, n}.
+  __device__ __forceinline__ long long row_of(int n, int i) const {
+    return first_row_ + 8 * n + device::tensor_row(lane_, i);
+  }
+  __device__ __forceinline__ int column_of(int m, int i) const {
+    return first_column_ + warp_ * kWarpColumns + 16 * m + device::tensor_column(lane_, i);
+  }
+
   __device__ __forceinline__ void write(const TensorSums (&total)[kColumnTiles][kRowTiles]) const {
+    NormFactors norms[kRowTiles][2];
+    TensorSums residuals[kColumnTiles][kRowTiles];
 #pragma unroll
     for (int n = 0; n < kRowTiles; ++n) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        const long long row = first_row_ + warp_ * kWarpRows + 8 * n + device::tensor_row(lane_, i);
-        if (row >= args_.rows) continue;
-        const NormFactors norm = found_factors<Epilogue>(args_, row);
+        const bool exists = row_of(n, i) < args_.rows;
+        norms[n][i] = exists ? found_factors<Epilogue>(args_, row_of(n, i)) : NormFactors{1.0f, 0.0f};
 #pragma unroll
         for (int m = 0; m < kColumnTiles; ++m) {
 #pragma unroll
           for (int j = i; j < 4; j += 2) {
-            const int column = first_column_ + 16 * m + device::tensor_column(lane_, j);
-            if (column < kOutputs) write_result<Epilogue>(args_, row, column, total[m][n].of[j], norm);
+            const bool is_output = exists && column_of(m, j) < kOutputs;
+            residuals[m][n].of[j] =
+                is_output ? Epilogue::residual(args_, row_of(n, i), column_of(m, j)) : 0.0f;
           }
+        }
+      }
+    }
+#pragma unroll
+    for (int m = 0; m < kColumnTiles; ++m) {
+#pragma unroll
+      for (int n = 0; n < kRowTiles; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          if (row_of(n, i) >= args_.rows || column_of(m, i) >= kOutputs) continue;
+          write_result<Epilogue>(args_, row_of(n, i), column_of(m, i), total[m][n].of[i], norms[n][i % 2],
+                                 residuals[m][n].of[i]);
         }
       }
     }

@@ -14,8 +14,8 @@ constexpr WindowRowLayout kRowPart(kNetwork, kWindow);
 template <int kProduct>
 struct WindowEpilogue : PhaseProduct<kProduct> {
   using Phase = PhaseProduct<kProduct>;
-  static __device__ __forceinline__ float apply(float sum, float bias, float scale, const ProductArguments&,
-                                                long long, int column) {
+  static __device__ __forceinline__ float residual(const ProductArguments&, long long, int) { return 0.0f; }
+  static __device__ __forceinline__ float apply(float sum, float bias, float scale, float, int column) {
     return activated_column<kProduct>(Phase::kNormed ? __fmaf_rn(sum, scale, bias) : __fadd_rn(sum, bias),
                                       column);
   }

@@ -80,9 +80,9 @@ void RowKernels::Walk::multiply(const policy::Product& product, const Kernels& k
     return Dim3{grid_blocks(outputs, tile.columns), grid_blocks(p.rows, tile.rows)};
   };
   const auto blocks = [](const Dim3& grid) { return std::int64_t{grid.x} * grid.y; };
-  const policy::ProductTile few_tile = policy::few_tile(n_, k), some_tile = policy::some_tile(n_, k);
-  const Dim3 some = grid_of(some_tile);
-  const Dim3 many = grid_of({policy::kManyRows, policy::kManyColumns, policy::kManyThreads});
+  const policy::ProductTile few_tile = policy::few_tile(n_, k), some_tile = policy::some_tile(n_, k),
+                            many_tile = policy::many_tile(n_);
+  const Dim3 some = grid_of(some_tile), many = grid_of(many_tile);
   if (few_tile.rows > 0 && blocks(some) < k_.tuning_.some_blocks) {
     start(kernels[0], grid_of(few_tile), few_tile.threads, p);
     return;
@@ -91,7 +91,7 @@ void RowKernels::Walk::multiply(const policy::Product& product, const Kernels& k
     start(kernels[3], {grid_blocks(p.rows, policy::kScaledRows)}, policy::kRowThreads, p);
   }
   if (blocks(many) >= k_.tuning_.many_blocks) {
-    start(kernels[2], many, policy::kManyThreads, p);
+    start(kernels[2], many, many_tile.threads, p);
   } else {
     start(kernels[1], some, some_tile.threads, p);
   }
