@@ -187,7 +187,7 @@ void RowBuffers::reserve(Context& context, const PolicyDims& dims, std::int64_t 
   const auto floats = [rows](std::int64_t per_row) { return static_cast<std::size_t>(rows * per_row) * 4; };
   DevicePool& device = context.device_pool();
   PinnedPool& pinned = context.pinned_pool();
-  capacity = 0;  // until all allocations have succeeded
+  capacity = 0, ++version;  // until all allocations have succeeded
   const std::size_t in_bytes =
       floats(n.size(n.frame)) + static_cast<std::size_t>(rows) * sizeof(policy::StatePlace);
   host_in = pinned.allocate(in_bytes);

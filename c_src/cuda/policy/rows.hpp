@@ -30,6 +30,7 @@ struct RowBuffers {
                std::int64_t rows);  // grows; no work on it may be in flight
 
   std::int64_t capacity = 0;
+  std::uint64_t version = 0;       // another one after each growth
   PinnedBuffer host_in, host_out;  // rows of obs then the state table; rows of outputs
   DeviceBuffer in, out;
   std::vector<DeviceBuffer> arrays;  // by the vector that owns it (policy::RowPlace)

@@ -6,6 +6,7 @@
 #include "core/work/parallel.hpp"
 #include "cuda/device/doorbell.hpp"
 #include "cuda/device/stream_copy.hpp"
+#include "cuda/policy/row_graphs.hpp"
 #include "cuda/policy/wait.hpp"
 
 namespace exphil::cuda {
@@ -24,9 +25,8 @@ constexpr std::int64_t kSentInTwo = 2 * 1024 * 1024;
 // them take 507 us together (bench/results/gpu_policy.md).
 constexpr std::int64_t kWindowsTogether = 10;
 
-// Agents of a slice where a batch fits the lanes so: a slice's frames are copied while the kernels of others
-// run, which takes a sixth off a call of 2,048 or 4,096 (bench/results/gpu_policy.md).
-constexpr std::int64_t kAgentsTogether = 1024;
+// Where a batch has more agents in a slice of each lane, its slices are as large as they may be.
+constexpr std::int64_t kMostTogether = 1024;
 
 // Powers of two, so that calls of different sizes soon need no more growth.
 std::int64_t capacity_for(std::int64_t rows) {
@@ -55,11 +55,14 @@ struct SlicePipeline::Slice {
   // One for each row of a batch, or for each sequence; may be null.
   const policy::StatePlace* states = nullptr;
   float* out = nullptr;  // {out_rows, d_output}; null: not needed
+  bool graphs = false;   // the launches are one graph: other slices wait for this thread
   RowJob job;            // enqueue() fills in keep_states and out
 };
 
 struct SlicePipeline::Lane {
-  Lane(Context& context, StreamPriority priority) : stream(context, priority), done(context) {}
+  Lane(Context& context, StreamPriority priority)
+      : graphs(context), stream(context, priority), done(context) {}
+  RowGraphs graphs;  // of launches that the stream has ended
   StreamLease stream;
   Event done;
   RowBuffers buffers;
@@ -83,6 +86,7 @@ void SlicePipeline::batch(const policy::StatePlace* states, std::int64_t count, 
     slice.job.batch = true;
     slice.job.rows = std::min(each, count - first);
     slice.job.decays_input = dims_.carried_decays();
+    slice.graphs = tuning_.graphs != 0 && count > each;
     slice.obs = rows.obs, slice.out = rows.out;
     slice.states = states + first;
     if (rows.rows != nullptr) {
@@ -95,11 +99,11 @@ void SlicePipeline::batch(const policy::StatePlace* states, std::int64_t count, 
   run(slices, false);
 }
 
+// Of few sizes, whose launches can be graphs, however many agents a batch has.
 std::int64_t SlicePipeline::batch_rows(std::int64_t count) const {
-  const auto lanes = static_cast<std::int64_t>(lanes_.size());
-  const std::int64_t slices = (count + kAgentsTogether - 1) / kAgentsTogether;
-  if (slices < 1 || slices > lanes) return most_rows();
-  return std::min(most_rows(), (count + slices - 1) / slices);
+  const std::int64_t all = tuning_.agents_together * static_cast<std::int64_t>(lanes_.size());
+  const std::int64_t each = tuning_.agents_together * std::max<std::int64_t>(1, (count + all - 1) / all);
+  return each <= kMostTogether ? std::min(each, most_rows()) : most_rows();
 }
 
 void SlicePipeline::reserve_batch(std::int64_t count) {
@@ -246,7 +250,11 @@ void SlicePipeline::enqueue(Lane& lane, const Slice& slice, const Lane* previous
   const auto bytes = static_cast<std::size_t>(out_rows * dims_.outputs()) * 4;
   const bool direct = bytes <= kMostDirectOutput;
   job.out = direct ? as_pointer<float>(lane.buffers.host_out.device_address()) : lane.buffers.out.as<float>();
-  kernels_.enqueue(stream, lane.buffers, job);
+  if (slice.graphs) {
+    lane.graphs.enqueue(kernels_, stream, lane.buffers, job);
+  } else {
+    kernels_.enqueue(stream, lane.buffers, job);
+  }
   if (!direct && slice.out != nullptr) {
     context_->check(
         driver().cuMemcpyDtoHAsync(lane.buffers.host_out.data(), lane.buffers.out.address(), bytes, stream),

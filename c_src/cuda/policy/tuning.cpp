@@ -23,6 +23,8 @@ std::map<std::string, Member> members() {
           {"staged", &PolicyTuning::staged},
           {"inline_obs", &PolicyTuning::inline_obs},
           {"fused_limit", &PolicyTuning::fused_limit},
+          {"agents_together", &PolicyTuning::agents_together},
+          {"graphs", &PolicyTuning::graphs},
           {"some_blocks", &PolicyTuning::some_blocks},
           {"many_blocks", &PolicyTuning::many_blocks},
           {"slice_rows", &PolicyTuning::slice_rows},

@@ -20,7 +20,11 @@ struct PolicyTuning {
   std::int64_t many_blocks = 264;  // fewest blocks of product_many; fewer: product_some
   std::int64_t slice_rows = 4096;  // rows of a slice of the products
   int lanes = 4;                   // slices in flight
-  int window_blocks = 128;         // most blocks of a window's kernel; 0: windows go through the row kernels
+  // A batch of more agents goes through several lanes: a slice's frames are copied while the kernels of
+  // others run.
+  std::int64_t agents_together = 256;
+  int graphs = 1;            // slices of batches of one size are launched as graphs; 0: kernel by kernel
+  int window_blocks = 128;   // most blocks of a window's kernel; 0: windows go through the row kernels
   int window_team = 8;       // blocks of a team of policy_window_team; 0: windows go through policy_window
   int window_threads = 512;  // of its blocks
   int window_rows = 0;       // frames of its teams at a time; 0: half as many as blocks, at least 4

@@ -217,4 +217,47 @@ TEST_CASE("threads step their own agents on one GPU policy concurrently", "[cuda
   for (const Floats& result : results) CHECK(same_bits(result, expected));
 }
 
+// From the third one on a batch of one size is launched as a graph.
+TEST_CASE("batches of the same sizes again and again have the bits of lone steps",
+          "[cuda][gpu][policy][graphs]") {
+  if (!have_device()) return;
+  PolicySpec spec;
+  for (const core::Precision precision : {core::Precision::f32, core::Precision::tf32x3}) {
+    const auto weights =
+        std::make_shared<core::PolicyWeights>(core::rounded_weights(*make_policy(spec), precision));
+    const auto policy = load_on_device(weights, 4000);
+    const std::int64_t d_input = spec.d_input, d_output = spec.d_output, most = 2100;
+    constexpr int kFrames = 6;
+    const std::vector<float> frames =
+        Random(9).vector(static_cast<std::size_t>(kFrames * most * d_input), -1, 1);
+    std::vector<float> out(static_cast<std::size_t>(most * d_output)),
+        one(static_cast<std::size_t>(d_output));
+    // Smaller ones come back after the buffers have grown, and some go through several lanes.
+    for (const std::int64_t count : {70, 33, 1000, 70, 2100, 33, 1000}) {
+      CAPTURE(count);
+      std::vector<std::unique_ptr<core::State>> states, alone;
+      std::vector<core::State*> pointers;
+      for (std::int64_t i = 0; i < count; ++i) {
+        states.push_back(policy->new_state()), pointers.push_back(states.back().get());
+        if (i % 97 == 0) alone.push_back(policy->new_state());
+      }
+      std::int64_t different = 0;
+      for (int t = 0; t < kFrames; ++t) {
+        const float* const obs = frames.data() + t * most * d_input;
+        policy->step(pointers.data(), count, obs, out.data());
+        for (std::size_t i = 0; i < alone.size(); ++i) {
+          core::State* const state = alone[i].get();
+          const auto row = static_cast<std::int64_t>(i) * 97;
+          policy->step(&state, 1, obs + row * d_input, one.data());
+          for (std::int64_t j = 0; j < d_output; ++j) {
+            different +=
+                one[static_cast<std::size_t>(j)] != out[static_cast<std::size_t>(row * d_output + j)];
+          }
+        }
+      }
+      CHECK(different == 0);
+    }
+  }
+}
+
 }  // namespace exphil::test

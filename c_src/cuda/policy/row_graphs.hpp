@@ -1,0 +1,54 @@
+// The launches of a slice of a batch as one: from the third slice of as many agents on, a lane launches
+// a graph of them. That takes the thread, which has other slices to send, some microseconds, where
+// twenty launches take four each; the device begins no sooner, so a slice by itself gains nothing. Used by
+// cuda/policy/slices.cpp: one object for each lane, one thread at a time, with the context current.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "cuda/device/context.hpp"
+#include "cuda/policy/rows.hpp"
+
+namespace exphil::cuda {
+
+class RowGraphs {
+ public:
+  explicit RowGraphs(Context& context) : context_(context) {}
+  ~RowGraphs();  // no launch of them may be in flight
+  RowGraphs(const RowGraphs&) = delete;
+  RowGraphs& operator=(const RowGraphs&) = delete;
+
+  // As RowKernels::enqueue.
+  void enqueue(const RowKernels& kernels, CUstream stream, RowBuffers& buffers, const RowJob& job);
+
+ private:
+  // What the arguments of the launches follow from.
+  struct Key {
+    std::int64_t rows = 0;
+    bool keep_states = false, decays_input = false;
+    const float* out = nullptr;
+    std::uint64_t buffers = 0;  // RowBuffers::version
+    bool operator==(const Key& other) const;
+  };
+  struct Graph {
+    Key key;
+    std::uint64_t used = 0;            // the number of the last job that was one
+    int jobs = 0;                      // how many were
+    CUgraphExec executable = nullptr;  // null before there were enough
+  };
+
+  Graph& find(const Key& key);
+  // Null where the driver refuses graphs.
+  CUgraphExec capture(const RowKernels& kernels, CUstream stream, RowBuffers& buffers, const RowJob& job);
+  void destroy(const Graph& graph);
+
+  Context& context_;
+  std::vector<Graph> graphs_;
+  std::uint64_t jobs_ = 0;
+  bool refused_ = false;
+};
+
+}  // namespace exphil::cuda
