@@ -11,6 +11,13 @@
 
 namespace exphil::cuda {
 
+// Orders stores past the caches before later ones of this thread.
+inline void stream_fence() {
+#if defined(__SSE2__)
+  _mm_sfence();
+#endif
+}
+
 // `to` and `from` do not overlap. Other threads see the bytes after an ordinary lock of a mutex.
 inline void stream_copy(void* to, const void* from, std::size_t bytes) {
 #if defined(__SSE2__)
@@ -32,7 +39,7 @@ inline void stream_copy(void* to, const void* from, std::size_t bytes) {
     _mm_stream_si128(target, a), _mm_stream_si128(target + 1, b);
     _mm_stream_si128(target + 2, c), _mm_stream_si128(target + 3, d);
   }
-  _mm_sfence();
+  stream_fence();
   std::memcpy(out + at, in + at, bytes - at);
 #else
   std::memcpy(to, from, bytes);

@@ -36,7 +36,6 @@ void PolicyDims::stream_frames(const float* frames, std::int64_t count, float* t
       _mm_stream_ps(to + k, k == whole ? _mm_loadu_ps(rest) : _mm_setzero_ps());
     }
   }
-  _mm_sfence();
 #else
   pad_frames(frames, count, to);
 #endif

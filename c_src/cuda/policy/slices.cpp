@@ -218,13 +218,14 @@ void SlicePipeline::stage(Lane& lane, const Slice& slice) {
   const std::int64_t length = slice.windows != nullptr ? slice.job.seq : 1, units = rows / length;
   const auto copy = [&](std::int64_t begin, std::int64_t end) {
     float* const to = staged + begin * length * dims_.frame_size();
-    if (slice.windows == nullptr && slice.rows == nullptr)
-      return dims_.stream_frames(slice.obs + begin * d_input, end - begin, to);
-    for (std::int64_t i = begin; i < end; ++i) {
+    const bool one_after_another = slice.windows == nullptr && slice.rows == nullptr;
+    if (one_after_another) dims_.stream_frames(slice.obs + begin * d_input, end - begin, to);
+    for (std::int64_t i = begin; !one_after_another && i < end; ++i) {
       const float* const from =
           slice.windows != nullptr ? slice.windows[i] : slice.obs + slice.rows[i] * d_input;
       dims_.stream_frames(from, length, to + (i - begin) * length * dims_.frame_size());
     }
+    stream_fence();
   };
   const std::int64_t unit_bytes = length * static_cast<std::int64_t>(row_bytes);
   const bool two = !copied_alone(units, unit_bytes) && units * unit_bytes <= kSentInTwo;
