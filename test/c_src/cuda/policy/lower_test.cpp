@@ -127,7 +127,7 @@ TEST_CASE("the text of a lowered network has all of it and no blanks", "[cuda][p
   const policy::Network n = lower(test::config_of(small_config())).network;
   const std::string text = text_of(n);
   CHECK(text.find(' ') == std::string::npos);
-  CHECK(text.rfind("{Stored::f32,3," + std::to_string(n.layer_floats) + ",0,1,", 0) == 0);
+  CHECK(text.rfind("{Stored::f32,States::f32,3," + std::to_string(n.layer_floats) + ",0,1,", 0) == 0);
   core::mamba1::Config wider = small_config();
   for (std::int64_t* size : {&wider.d_model, &wider.d_inner, &wider.d_state, &wider.d_conv, &wider.dt_rank,
                              &wider.d_input, &wider.d_output, &wider.n_layer}) {
