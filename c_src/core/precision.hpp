@@ -32,7 +32,7 @@ float row_scale(Precision precision, const float* row, std::int64_t columns);
 std::uint32_t stored_bits(Precision precision, float value, float scale);
 float stored_value(Precision precision, std::uint32_t bits, float scale);
 
-// The bits of a state, in f32, f16 or bf16. In f16 those beyond 65504 are that.
+// The bits of a state, in f32, f16 or bf16. f16 limits it to -65504 and 65504.
 std::uint32_t stored_state(Precision states, float value);
 
 // Rounds a matrix {rows, columns} in place. `name` is for the error: limit_exceeded where a finite value is

@@ -34,7 +34,7 @@ __device__ __forceinline__ float widen_state(unsigned half) {
              : static_cast<int>(device::kBf16) > (static_cast<unsigned short>(half));
 }
 
-// What the next frame of the same call finds: what it would read if it were a call of its own.
+// Rounds states between two frames of one call, as they would be rounded in memory between two calls.
 template <int kEach>
 __device__ __forceinline__ void keep_states(float (&h)[kEach]) {
   if constexpr (kNarrowStates) {

@@ -187,7 +187,7 @@ class BlockStep {
   BlockFrame& f_;
 };
 
-// As core::with_states has them.
+// Rounds the matrix states as they are kept between frames (core::with_states).
 void keep_states(const PolicyConfig& config, PolicyReferenceState* state) {
   const Network& n = config.network;
   for (const Block& layer : n.layers) {

@@ -154,9 +154,8 @@ PolicyWeights rounded_weights(const PolicyWeights& weights, Precision precision)
   return rounded;
 }
 
-PolicyWeights with_states(const PolicyWeights& weights, Precision states) {
-  PolicyWeights made = weights;
-  if (states == Precision::f32) return made;
+PolicyWeights with_states(PolicyWeights weights, Precision states) {
+  if (states == Precision::f32) return weights;
   if (states != Precision::f16 && states != Precision::bf16) {
     fail(ErrorKind::invalid_argument, ":states",
          ":states must be :f32, :f16 or :bf16, got :", precision_name(states));
@@ -165,9 +164,9 @@ PolicyWeights with_states(const PolicyWeights& weights, Precision states) {
     fail(ErrorKind::invalid_argument, ":states", "a policy of the trunk ", weights.config.trunk,
          " has no matrix states, which alone are stored in 16 bits");
   }
-  made.config.states = states;
-  made.fingerprint = fingerprint_with_states(weights.fingerprint, states);
-  return made;
+  weights.config.states = states;
+  weights.fingerprint = fingerprint_with_states(weights.fingerprint, states);
+  return weights;
 }
 
 std::uint64_t fingerprint_with_states(std::uint64_t of_weights, Precision states) {

@@ -21,12 +21,12 @@ PolicyWeights rounded_weights(const PolicyWeights& weights, Precision precision)
 
 // A policy whose matrix states, those of Mamba's scans and of recurrences over heads, are kept in f16 or bf16
 // between frames: on CUDA, where they bound what a batch of many agents takes. A CPU keeps f32. A state is
-// rounded to the nearest after each frame, however many a call has; in f16 those beyond 65504 become that.
+// rounded to the nearest after each frame, however many a call has; f16 limits it to -65504 and 65504.
 // The fingerprint depends on it; f32 changes nothing.
 //
 // Throws invalid_argument, with the argument ":states", for another precision and where the policy has no
 // matrix state.
-PolicyWeights with_states(const PolicyWeights& weights, Precision states);
+PolicyWeights with_states(PolicyWeights weights, Precision states);
 
 // The fingerprint of a policy of such states. f32: that of its weights.
 std::uint64_t fingerprint_with_states(std::uint64_t of_weights, Precision states);

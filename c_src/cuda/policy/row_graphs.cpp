@@ -7,9 +7,10 @@
 namespace exphil::cuda {
 namespace {
 
-// To make one takes some hundred microseconds, which sizes that come by chance do not give back.
+// Jobs with the same key before a graph is made for it. To make one takes some hundred microseconds, which
+// are not worth it for a size that does not come again.
 constexpr int kEnough = 3;
-// Those that were used last are kept.
+// Of more, the one that has not been used for longest is destroyed.
 constexpr std::size_t kMostGraphs = 8;
 
 }  // namespace
@@ -50,7 +51,7 @@ RowGraphs::Graph& RowGraphs::find(const Key& key) {
 }
 
 void RowGraphs::enqueue(const RowKernels& kernels, CUstream stream, RowBuffers& buffers, const RowJob& job) {
-  if (!job.batch || refused_) return kernels.enqueue(stream, buffers, job);
+  if (refused_) return kernels.enqueue(stream, buffers, job);
   Graph& graph = find({job.rows, job.keep_states, job.decays_input, job.out, buffers.version});
   graph.used = ++jobs_;
   if (graph.executable == nullptr && ++graph.jobs >= kEnough) {

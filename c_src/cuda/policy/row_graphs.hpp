@@ -21,11 +21,12 @@ class RowGraphs {
   RowGraphs(const RowGraphs&) = delete;
   RowGraphs& operator=(const RowGraphs&) = delete;
 
-  // As RowKernels::enqueue.
+  // As RowKernels::enqueue, of a batch.
   void enqueue(const RowKernels& kernels, CUstream stream, RowBuffers& buffers, const RowJob& job);
 
  private:
-  // What the arguments of the launches follow from.
+  // Everything that decides the launches and their arguments: a graph is used again only where it is the
+  // same.
   struct Key {
     std::int64_t rows = 0;
     bool keep_states = false, decays_input = false;
@@ -35,9 +36,9 @@ class RowGraphs {
   };
   struct Graph {
     Key key;
-    std::uint64_t used = 0;            // the number of the last job that was one
-    int jobs = 0;                      // how many were
-    CUgraphExec executable = nullptr;  // null before there were enough
+    std::uint64_t used = 0;            // the number of the last job with this key
+    int jobs = 0;                      // how many jobs had it
+    CUgraphExec executable = nullptr;  // null before there were kEnough
   };
 
   Graph& find(const Key& key);

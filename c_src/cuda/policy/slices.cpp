@@ -55,14 +55,14 @@ struct SlicePipeline::Slice {
   // One for each row of a batch, or for each sequence; may be null.
   const policy::StatePlace* states = nullptr;
   float* out = nullptr;  // {out_rows, d_output}; null: not needed
-  bool graphs = false;   // the launches are one graph: other slices wait for this thread
+  bool graphs = false;   // launched as a graph: the batch has other slices, which this thread sends next
   RowJob job;            // enqueue() fills in keep_states and out
 };
 
 struct SlicePipeline::Lane {
   Lane(Context& context, StreamPriority priority)
       : graphs(context), stream(context, priority), done(context) {}
-  RowGraphs graphs;  // of launches that the stream has ended
+  RowGraphs graphs;  // destroyed after the stream, which waits for their launches
   StreamLease stream;
   Event done;
   RowBuffers buffers;
@@ -99,10 +99,12 @@ void SlicePipeline::batch(const policy::StatePlace* states, std::int64_t count, 
   run(slices, false);
 }
 
-// Of few sizes, whose launches can be graphs, however many agents a batch has.
+// A multiple of agents_together: batches of any size then have slices of few sizes, for which there are
+// graphs.
 std::int64_t SlicePipeline::batch_rows(std::int64_t count) const {
-  const std::int64_t all = tuning_.agents_together * static_cast<std::int64_t>(lanes_.size());
-  const std::int64_t each = tuning_.agents_together * std::max<std::int64_t>(1, (count + all - 1) / all);
+  const std::int64_t least = std::max<std::int64_t>(1, tuning_.agents_together);
+  const std::int64_t all = least * static_cast<std::int64_t>(lanes_.size());
+  const std::int64_t each = least * std::max<std::int64_t>(1, (count + all - 1) / all);
   return each <= kMostTogether ? std::min(each, most_rows()) : most_rows();
 }
 

@@ -17,8 +17,8 @@ defmodule ExPhil.Native.Fleet.Agent do
 
   # `peer`: the copy of an owner, the owner of a copy; `peer_member` the member of that node
   # (ExPhil.Native.Fleet.View). `pending`: what the copy may not have yet, newest first, numbered by
-  # `sequence`. `maker` makes another copy, `since` is what that one does not know, and before `copy_at` none
-  # is made (ExPhil.Native.Fleet.Copy). `played`: the last frame of a copy's own session.
+  # `sequence`. `maker` is the process that makes another copy, `since` the news that this copy has
+  # not got yet; no copy is made before the time `copy_at` (ExPhil.Native.Fleet.Copy). `played`: the last frame of a copy's own session.
   defstruct [:fleet, :key, :role, :options, :session, :device, :log, :played] ++
               [:peer, :peer_member, :monitor, :mover, :used, :exported, :moved_to, :maker, :copy_at] ++
               [pending: [], since: [], sequence: 0, armed: false, promoting: false]

@@ -7,9 +7,10 @@ defmodule ExPhil.Native.Fleet.Caller do
   alias ExPhil.Native.Error
   alias ExPhil.Native.Fleet.{Directory, Placing, View}
 
-  # Milliseconds between the first attempts, and between later ones. One in so many of these queries the
-  # agent's place where its process is gone: a process that takes over is entered on every node, and when a
-  # node dies all who wait for its agents would ask every other node, while those build the agents again.
+  # Milliseconds between the first @hasty attempts, and between later ones. Where the agent's process is gone,
+  # only one attempt in @asks asks the other nodes where the agent is. It is rarely needed: a process that takes
+  # over tells every node. When a node dies, hundreds of callers wait for its agents, and their questions would
+  # slow down the nodes that build these agents again.
   @pause 2
   @later 5
   @hasty 10

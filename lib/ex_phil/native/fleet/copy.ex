@@ -12,8 +12,8 @@ defmodule ExPhil.Native.Fleet.Copy do
   alias ExPhil.Native.Fleet.{Agent, Directory, Placing, View}
 
   # Milliseconds: how long a call waits for a copy that is out of reach; between looks; before another attempt
-  # to make one; within which those make one whose copy is lost, because its node has its agents too, and they
-  # are to go on elsewhere first.
+  # to make one. An agent whose copy was lost makes another one after a random time of at most @spread, because
+  # the agents of the lost node have to be built again at the same moment, and they go first.
   @patience 2000
   @look 10
   @again 100
@@ -29,7 +29,7 @@ defmodule ExPhil.Native.Fleet.Copy do
     if state.peer, do: order(state, news), else: %{state | sequence: sequence + 1}
   end
 
-  # What concerns this copy, and no other one.
+  # A message for the present copy alone: another one that is being made must not get it.
   defp order(%{sequence: sequence} = state, what),
     do: %{state | sequence: sequence + 1, pending: [{sequence + 1, what} | state.pending]}
 
@@ -110,7 +110,7 @@ defmodule ExPhil.Native.Fleet.Copy do
   def gone?(%{fleet: fleet, peer: peer, peer_member: member}),
     do: View.get(fleet).members[node(peer)] != member
 
-  @doc "Without a copy that was not given up on purpose: another one is made a little later."
+  @doc "The copy was lost: goes on without it, and makes another one a little later."
   def lost(state), do: state |> dropped() |> later()
 
   @doc "Makes a copy a little later."
@@ -149,7 +149,8 @@ defmodule ExPhil.Native.Fleet.Copy do
     end
   end
 
-  # One that knows what this process knows by now, and does not count yet. node: nil where it may be any.
+  # Starts a process that makes a copy with the present log. The copy is not used before it is armed. node: where
+  # it is to be; nil: on any node that has room.
   defp begin(%{fleet: fleet} = state, node, from) do
     view = View.get(fleet)
 
@@ -189,7 +190,7 @@ defmodule ExPhil.Native.Fleet.Copy do
     {:ok, state}
   end
 
-  # In the place of another one, unless that one may take over.
+  # Replaces the present copy, unless that one could not be told to end: it may become the owner.
   defp with_copy(%{moved_to: nil, mover: nil} = state, {:made, {:ok, pid, _}} = made, since) do
     case let_go(state) do
       {:ok, state} ->
@@ -213,7 +214,7 @@ defmodule ExPhil.Native.Fleet.Copy do
     {:retry, state}
   end
 
-  # At once, whether the fleet has copies or not.
+  # Makes a copy and waits for it, also in a fleet without copies.
   defp make(%{maker: nil} = state), do: state |> begin(nil, nil) |> make()
 
   defp make(%{maker: %{monitor: monitor}} = state) do

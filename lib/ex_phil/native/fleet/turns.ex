@@ -1,8 +1,8 @@
 defmodule ExPhil.Native.Fleet.Turns do
   @moduledoc false
-  # When a node dies, a hundred agents are to go on on another one at the same moment. They take turns to build
-  # their sessions: side by side all of them would be done at the end, and each frame of the agents that play
-  # there already would wait behind them.
+  # When a node dies, a hundred of its agents may continue on one other node at the same moment. They take turns to
+  # build their sessions, a few at a time. If all were built at once, none would be ready before nearly all were,
+  # and the frames of the agents that already play there would wait for them.
 
   use GenServer
 
@@ -10,7 +10,7 @@ defmodule ExPhil.Native.Fleet.Turns do
 
   defp process(fleet), do: Module.concat(fleet, Turns)
 
-  @doc "What the function returns, which the calling process runs when few others of this node run theirs."
+  @doc "Waits for a turn, calls the function in the calling process, and returns what it returns."
   @spec run(atom(), (() -> result)) :: result when result: term()
   def run(fleet, function) do
     turn = GenServer.call(process(fleet), :take, :infinity)
@@ -27,13 +27,13 @@ defmodule ExPhil.Native.Fleet.Turns do
   @impl true
   def init(_config), do: {:ok, %{free: max(div(System.schedulers_online(), 2), 2), waiting: :queue.new()}}
 
-  # A turn is the monitor of who has it.
+  # A turn is identified by the monitor of the process that has it.
   @impl true
   def handle_call(:take, from, state),
     do: {:noreply, next(%{state | waiting: :queue.in(from, state.waiting)})}
 
   @impl true
-  # It comes before the end of its process.
+  # This message arrives before the :DOWN of the same process.
   def handle_cast({:done, turn}, state) do
     Process.demonitor(turn, [:flush])
     {:noreply, freed(state)}

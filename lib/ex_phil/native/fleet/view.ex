@@ -266,7 +266,7 @@ defmodule ExPhil.Native.Fleet.View do
     %{state | proposer: monitor, round: round + 1}
   end
 
-  # Agents wait for what is decided, it is little work, and there may be hundreds of them to run first.
+  # Hundreds of agents may be ready to run, and all of them wait for this decision. It takes little time.
   defp hurry, do: Process.flag(:priority, :high)
 
   # The longer the more often it has failed: there may be no majority that could decide.

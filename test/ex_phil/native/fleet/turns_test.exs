@@ -11,7 +11,7 @@ defmodule ExPhil.Native.Fleet.TurnsTest do
     :ok
   end
 
-  # A process that has its turn, and ends it with that value when it is told to.
+  # Starts a process that takes a turn. It keeps the turn until it receives :end, and then returns `value`.
   defp begin(value) do
     test = self()
 
@@ -27,7 +27,7 @@ defmodule ExPhil.Native.Fleet.TurnsTest do
 
   defp waiting, do: :queue.len(:sys.get_state(@server).waiting)
 
-  test "few have a turn at once, in their order, and whoever ends without a word gives it back" do
+  test "a few processes have a turn at once, first come, first served; one that is killed gives its turn back" do
     %{free: at_once} = :sys.get_state(@server)
     assert at_once >= 2
     first = for value <- 1..at_once, do: begin(value)
@@ -57,7 +57,7 @@ defmodule ExPhil.Native.Fleet.TurnsTest do
     Waiting.until(fn -> match?(%{free: ^at_once}, :sys.get_state(@server)) end)
   end
 
-  test "the caller has what the function returns, and its error" do
+  test "the caller gets what the function returns, or throws" do
     assert Turns.run(__MODULE__, fn -> {:ok, 7} end) == {:ok, 7}
     assert catch_throw(Turns.run(__MODULE__, fn -> throw(:ball) end)) == :ball
     %{free: at_once} = :sys.get_state(@server)

@@ -20,21 +20,8 @@ defmodule ExPhil.Native.Policy.PrecisionTest do
   end
 
   backend_test "steps, batches and prefill give the same bits in every precision", %{backend: backend} do
-    frames = Policies.frames(20)
-
-    for precision <- @precisions do
-      model = load(backend, precision)
-      session = Policy.new_session!(model)
-      stepped = for i <- 0..19, do: Policy.step!(session, row(frames, i))
-      {:f32, _, all} = frames
-      assert Policy.prefill!(Policy.new_session!(model), all) == IO.iodata_to_binary(stepped)
-
-      sessions = for _ <- 1..3, do: Policy.new_session!(model)
-      first = row(frames, 0)
-      assert Policy.step_batch!(sessions, first <> first <> first) == :binary.copy(hd(stepped), 3)
-      window = Policy.window!(model, {:f32, {1, 20, 13}, all})
-      assert elem(window, 2) == List.last(stepped)
-    end
+    for precision <- @precisions,
+        do: same_bits_in_every_call(load(backend, precision), Policies.frames(20))
   end
 
   backend_test "an answer is near that of f32", %{backend: backend} do

@@ -82,7 +82,7 @@ defmodule ExPhil.Native.Policy.Interface.Loading do
       With `states: :f16` or `:bf16` a GPU keeps the states of Mamba's scans, of Mamba-2, Mamba-3 and gated DeltaNet in 16 bits
       between frames: half the memory of a session, and half the traffic that bounds a batch of thousands of agents. Each state is
       rounded to the nearest after each frame, also within a prefill or a window, so that all calls still have the same bits; in
-      `:f16` one beyond 65504 becomes that. docs/reference.md says what it changes. All calls are those of `:tf32x3`: a lone step
+      `:f16` it is limited to -65504 and 65504. docs/reference.md says what it changes. All calls are those of `:tf32x3`: a lone step
       takes more than twice as long and there is no `latency: :armed`. Such a policy has a fingerprint of its own. On the CPU states stay f32. Any
       `:precision` may be combined with it; a trunk without matrix states (a GRU) is an error.
       """
