@@ -60,8 +60,15 @@ class Activations {
   template <int kVector>
   __device__ __forceinline__ Vector<kVector>& vector() const {
     static_assert(kPlan.places[kVector] != Place::none, "a vector that is nowhere");
-    return array<Vector<kVector>>(kActivations.vectors[kVector]);
+    return place_of<kVector>(turn_);
   }
+  // Where a phase writes it: of a vector that takes turns not what is read meanwhile. After turn(), that is
+  // what vector() gives.
+  template <int kVector>
+  __device__ __forceinline__ Vector<kVector>& next() const {
+    return place_of<kVector>(1 - turn_);
+  }
+  __device__ __forceinline__ void turn() { turn_ = 1 - turn_; }
   template <int kVector>
   using MeanParts = float[AGENTS][segments_of(kVector)];
   template <int kVector>
@@ -91,14 +98,26 @@ class Activations {
   }
   __device__ __forceinline__ float*& to(int agent) const { return kActivations.to.in(base_)[agent]; }
   __device__ __forceinline__ unsigned long long* arrived() const { return kActivations.arrived.in(base_); }
+  __device__ __forceinline__ unsigned long long* words() const { return kActivations.words.in(base_); }
+  __device__ __forceinline__ float* token() const { return kActivations.token.in(base_); }
 
  private:
+  template <int kVector>
+  __device__ __forceinline__ Vector<kVector>& place_of(int turn) const {
+    constexpr Part<float> kFirst = kActivations.vectors[kVector];
+    if constexpr (takes_turns(kNetwork, kVector)) {
+      constexpr int kOther = static_cast<int>(kActivations.other_hidden.index() - kFirst.index());
+      return *reinterpret_cast<Vector<kVector>*>(kFirst.in(base_) + turn * kOther);
+    }
+    return array<Vector<kVector>>(kFirst);
+  }
   template <class Array>
   __device__ __forceinline__ Array& array(const Part<float>& part) const {
     return *reinterpret_cast<Array*>(part.in(base_));
   }
 
   void* base_;
+  int turn_ = 0;
 };
 
 }  // namespace policy

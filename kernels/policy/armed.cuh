@@ -23,11 +23,13 @@ __device__ __forceinline__ bool Step::await(const ArmedArguments& armed) {
                 "exchanged together");
   load_places(0);
   await_launch_before();
-  board_.sync();  // a block of a cluster that does not run yet takes no pushes
+  board_.await_open();
+  __syncthreads();
   load_states(0), load_recalled(0);
   early_products(0);
   if (rank_ == 0) push_obs(armed);
-  board_.exchange(act_.vector<kNetwork.frame>()[0], kFrameSize + 1);
+  board_.exchange(kFrameSize + 1);
+  board_.copy(act_.vector<kNetwork.frame>()[0], kFrameSize + 1);
   if (*act_.go() == 0.0f) return false;
   begin_launch_after();
   return true;

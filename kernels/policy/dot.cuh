@@ -40,19 +40,29 @@ struct NormFactors {
 };
 template <Norm kNorm, int kValues, int kSize>
 __device__ __forceinline__ NormFactors norm_factors(const float* values, float epsilon) {
-  float mean = 0.0f;
-  if constexpr (kNorm == Norm::layer) {
+  constexpr int kEach = kSize / 32, kHeld = kSize % 32 == 0 && kEach <= 16 ? kEach : 0;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  float held[kHeld > 0 ? kHeld : 1];  // read once, all loads under way together
+#pragma unroll
+  for (int k = 0; k < kHeld; ++k) held[k] = values[lane + 32 * k];
+  const auto each = [&](auto call) __attribute__((always_inline)) {
+    if constexpr (kHeld > 0) {
+#pragma unroll
+      for (int k = 0; k < kHeld; ++k) call(lane + 32 * k, held[k]);
+    } else {
 #pragma unroll 8
-    for (int i = static_cast<int>(threadIdx.x) % 32; i < kSize; i += 32) mean = __fadd_rn(mean, values[i]);
+      for (int i = lane; i < kSize; i += 32) call(i, values[i]);
+    }
+  };
+  float mean = 0.0f, sum = 0.0f;
+  if constexpr (kNorm == Norm::layer) {
+    each([&](int, float value) __attribute__((always_inline)) { mean = __fadd_rn(mean, value); });
     mean = __fmul_rn(warp_sum(mean), 1.0f / kValues);
   }
-  float sum = 0.0f;
-#pragma unroll 8
-  for (int i = static_cast<int>(threadIdx.x) % 32; i < kSize; i += 32) {
-    float value = values[i];
+  each([&](int i, float value) __attribute__((always_inline)) {
     if constexpr (kNorm == Norm::layer) value = i < kValues ? __fsub_rn(value, mean) : 0.0f;
     sum = __fmaf_rn(value, value, sum);
-  }
+  });
   return {rsqrtf(__fmaf_rn(warp_sum(sum), 1.0f / kValues, epsilon)), mean};
 }
 

@@ -7,19 +7,21 @@
 namespace exphil {
 namespace policy {
 
-// Calls sink(agent, task, sum) for every segment sum of a matrix of kRowsIn rows and kSegs segments with the
-// AGENTS vectors x. Where there are few tasks, the agents are distributed over the remaining threads.
-template <int kRowsIn, int kSegs, bool kShared, class Sink>
+// Calls sink(agent, task, sum, sharer) for every segment sum of a matrix of kRowsIn rows and kSegs segments
+// with the AGENTS vectors x. Where there are few tasks, the agents are distributed over the remaining threads,
+// or each sum is computed by kSharers neighbouring threads.
+template <int kRowsIn, int kSegs, bool kShared, int kSharers = 1, class Sink>
 __device__ __forceinline__ void segment_sums(const void* weights, const float* x, int x_stride, Sink sink) {
   constexpr int kTasks = kRowsIn * kSegs;
   constexpr int kPadded = round_up(kTasks, 32);
   constexpr int kSpread = least(AGENTS, power_of_two_within(THREADS / kPadded));
   constexpr int kEach = AGENTS / kSpread;
   const auto* w = static_cast<const Group*>(weights);
-  for (int item = thread(); item < kPadded * kSpread; item += THREADS) {
-    const int task = item % kPadded;
+  static_assert(kSharers == 1 || AGENTS == 1, "agents, or threads that share one's pushes");
+  for (int item = thread(); item < kPadded * kSpread * kSharers; item += THREADS) {
+    const int task = item / kSharers % kPadded;
     if (task >= kTasks) continue;
-    const int first = item / kPadded * kEach;
+    const int first = item / kSharers / kPadded * kEach;
     const float* values = x + first * x_stride + task / kRowsIn * kSegment;
     float sum[kEach] = {};
 #pragma unroll
@@ -31,7 +33,7 @@ __device__ __forceinline__ void segment_sums(const void* weights, const float* x
       }
     }
 #pragma unroll
-    for (int a = 0; a < kEach; ++a) sink(first + a, task, sum[a]);
+    for (int a = 0; a < kEach; ++a) sink(first + a, task, sum[a], item % kSharers);
   }
 }
 

@@ -122,8 +122,8 @@ __device__ __forceinline__ void Step::scan(Run& run) {
   kept<kOf.out>();
 }
 
-// The step of this block's units of a cell. The blocks have met since they read what it writes. While they
-// meet again, each computes what the next layer's cells need of their states before the frame.
+// The step of this block's units of a cell. While the blocks exchange them, each computes what the next
+// layer's cells need of their states before the frame.
 template <List kList, int kAt>
 __device__ __forceinline__ void Step::cell(Run& run) {
   static_assert(kList == List::layer, "states are a layer's");
@@ -153,24 +153,26 @@ __device__ __forceinline__ void Step::cell(Run& run) {
       values[s] = {Items::kHeld ? states[k][s] : from != nullptr ? from[at + s * Items::kUnits] : 0.0f};
     }
     float out = formulas::advance_cell<kOf.cell, Math>(x, h, values).v;
-    float* const place = &act_.vector<kOut>()[agent][unit];
-    if constexpr (kOf.adds) out = __fadd_rn(*place, out);
-    board_.push(place, out, sharer, Items::kSharers);
+    if constexpr (kOf.adds) out = __fadd_rn(act_.vector<kOut>()[agent][unit], out);
+    board_.push(&act_.next<kOut>()[agent][unit], out, sharer, Items::kSharers);
     float* const to = act_.to(agent);
     if (to == nullptr || sharer != 0) continue;
 #pragma unroll
     for (int s = 0; s < Items::kStates; ++s) to[at + s * Items::kUnits] = values[s].v;
   }
   // The rest of hidden, which the first layer may have read.
-  constexpr int kRest = kOf.adds ? 0 : size_of(kOut) - Items::kUnits;
+  constexpr int kRest = size_of(kOut) - Items::kUnits;
   for (int i = thread(); rank_ == 0 && i < AGENTS * kRest; i += THREADS) {
-    board_.push(&act_.vector<kOut>()[i / most(kRest, 1)][Items::kUnits + i % most(kRest, 1)], 0.0f, 0, 1);
+    const int agent = i / most(kRest, 1), at = Items::kUnits + i % most(kRest, 1);
+    board_.push(&act_.next<kOut>()[agent][at], kOf.adds ? act_.vector<kOut>()[agent][at] : 0.0f, 0, 1);
   }
-  const unsigned pushed = board_.pushed();
+  const unsigned pushed = board_.pushed(AGENTS * size_of(kOut));
   if constexpr (kAt == kLastCell) {
     if (run.layer + 1 < kNetwork.layers) early_products(run.layer + 1);
   }
-  board_.collect(act_.vector<kOut>()[0], AGENTS * size_of(kOut), pushed);
+  board_.receive(pushed);
+  act_.turn();
+  board_.copy(act_.vector<kOut>()[0], AGENTS * size_of(kOut));
 }
 
 }  // namespace policy

@@ -26,14 +26,16 @@ class Step {
         act_(shared + kStagedBytes),
         staged_(shared),
         share_(static_cast<const char*>(args.weights) + rank * kTeam.bytes),
-        board_(act_.board(), static_cast<float*>(args.board), TeamBarrier(args.barrier)),
+        board_(act_.board(), static_cast<float*>(args.board), args.barrier, act_.words(), act_.token()),
         rank_(rank) {}
 
-  // Starts loading all weights of this block; the first use needs the block's sync in group().
+  // Opens the board, and starts loading all weights of this block; the first use needs the block's sync in
+  // group().
   __device__ void start();
 
   // One frame for the AGENTS agents from `first` on.
   __device__ __forceinline__ void group(int first, bool first_group, const float* inline_obs) {
+    if (!first_group) board_.open_again();
     load_group(first, inline_obs);
     // No push may reach a block before it runs (a cluster) or while it reads the previous group's values.
     answer(first, !CLUSTER && first_group);
@@ -44,14 +46,12 @@ class Step {
     Run run{nullptr, 0, 0, first, pushes};
     if (!ARMED) load_recalled(0), early_products(0);  // else await() has done it
     walk<List::input>(run);
-    if constexpr (kNetwork.input.count > 0) run.pushes = true;
 #pragma unroll 1
     for (int l = 0; l < kNetwork.layers; ++l) {
       run.layer = l, run.next = l + 1 < kNetwork.layers ? l + 1 : 0;
       if (!ARMED || l > 0) load_states(l);  // await() has loaded those of the first layer
       if (l + 1 < kNetwork.layers) load_recalled(l + 1);
       walk<List::layer>(run);
-      run.pushes = true;
     }
     walk<List::output>(run);
   }
@@ -256,13 +256,17 @@ class Step {
   template <int kVector>
   __device__ void keep(int agent, int c, float value, int sharer = 0, int sharers = 1) const;
   template <int kVector>
-  __device__ bool kept(bool met) const;
+  static constexpr int pushed_by();
+  template <class P>
+  static constexpr int pushed_by_outputs();
   template <int kVector>
-  __device__ void kept() const;
+  __device__ void copy_pushed() const;
+  template <int kVector>
+  __device__ void kept();
   __device__ void store(int agent, int output, float value) const;
 
   const StepArguments& args_;
-  const Activations act_;
+  Activations act_;
   char* staged_;
   const char* share_;
   Board board_;

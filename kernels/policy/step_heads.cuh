@@ -107,7 +107,12 @@ __device__ __forceinline__ void Step::heads(Run& run) {
     float* const to = act_.to(agent);
     if (has_state<kOf.value>(to, c)) Items::store_state(to + at, h);
   }
-  kept<kOf.out>();
+  if constexpr (kOf.spreads()) {
+    board_.exchange(AGENTS * Items::kRanks * Items::kValues);
+    copy_pushed<kOf.out>();
+  } else {
+    kept<kOf.out>();
+  }
 }
 
 // Each block computes all of it: the warps have parts of the vector, and share one where there are few.

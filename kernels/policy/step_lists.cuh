@@ -42,13 +42,6 @@ constexpr int kLastCell = [] {
   }
   return last;
 }();
-// Whether a cell is the next phase of the walk.
-constexpr bool before_cell(List list, int at) {
-  const Block block = list_of(list);
-  int next = at + 1;
-  while (next < block.count && is_early(list, next)) ++next;
-  return next < block.count && block.phases[next].kind == Kind::cell;
-}
 
 }  // namespace policy
 }  // namespace exphil

@@ -6,12 +6,13 @@
 namespace exphil {
 namespace policy {
 
-// The norm's factors of what a product reads for each agent, one warp per agent.
+// The norm's factors of what a product reads for each agent, one warp per agent. The last warps: they have the
+// fewest of a product's sums.
 template <class P>
 __device__ __forceinline__ void Step::norm_scales(bool first_layer) {
   constexpr int kCounted = kNetwork.counted(P::kProductOf), kFirst = kNetwork.counted_first(P::kProductOf);
   constexpr Norm kNorm = P::kProductOf.norm;
-  for (int a = thread() / 32; a < AGENTS; a += THREADS / 32) {
+  for (int a = THREADS / 32 - 1 - thread() / 32; a < AGENTS; a += THREADS / 32) {
     const float* const x = act_.vector<P::kIn>()[a];
     const float epsilon = __uint_as_float(P::kProductOf.epsilon);
     NormFactors norm;
@@ -68,8 +69,10 @@ __device__ __forceinline__ void Step::first_sums(const Run& run) {
   if constexpr (kHoldFirst) {
 #pragma unroll
     for (int i = 0; i < kFirstPer; ++i) {
-      const int task = thread() + i * THREADS;
-      if (task >= P::kTasks) continue;
+      int task = thread() + i * THREADS;
+      const bool exists = task < P::kTasks;
+      if (AGENTS > 1 && !exists) continue;
+      if (!exists) task = P::kTasks - 1;  // no branch: the sums of a thread are computed side by side
       const float* values = x + task / P::kRows * kSegment;
       float sum[AGENTS] = {};
 #pragma unroll
@@ -81,13 +84,15 @@ __device__ __forceinline__ void Step::first_sums(const Run& run) {
         }
       }
 #pragma unroll
-      for (int a = 0; a < AGENTS; ++a) act_.sums()[a * P::kTasks + task] = sum[a];
+      for (int a = 0; a < AGENTS; ++a) {
+        if (exists) act_.sums()[a * P::kTasks + task] = sum[a];
+      }
     }
     hold_first(run.next);
   } else {
     segment_sums<P::kRows, P::kSegments, false>(
         first_matrix(run.layer), x, kStride,
-        [&](int a, int task, float sum) { act_.sums()[a * P::kTasks + task] = sum; });
+        [&](int a, int task, float sum, int) { act_.sums()[a * P::kTasks + task] = sum; });
   }
 }
 
@@ -115,8 +120,25 @@ __device__ __forceinline__ void Step::sums_of_rows(Run& run) {
     constexpr PhaseWeights kWeights = weights_of<kList, kAt>();
     segment_sums<P::kRows, P::kSegments, true>(
         kWeights.matrix.in(run.w), act_.vector<P::kIn>()[0], size_of(P::kIn),
-        [&](int a, int task, float sum) { act_.sums()[a * P::kTasks + task] = sum; });
+        [&](int a, int task, float sum, int) { act_.sums()[a * P::kTasks + task] = sum; });
   }
+}
+
+// The vector as which an output is kept: the one itself, or what its convolution makes of it.
+template <class P>
+constexpr int kept_as(int output) {
+  const int vector = P::vector(output), convolution = kPlan.convolution_of[vector];
+  return convolution >= 0 ? kNetwork.convolutions[convolution].out : vector;
+}
+// How many values the blocks push of all outputs of a product. The policy's answer goes to the host.
+template <class P>
+constexpr int Step::pushed_by_outputs() {
+  int pushed = 0;
+  for_each_number<0, P::kOutputs>([&](auto output) {
+    constexpr int kVector = kept_as<P>(decltype(output)::value);
+    if (kVector != kNetwork.outs) pushed += pushed_by<kVector>();
+  });
+  return pushed;
 }
 
 // A product of a vector on the board: this block's rows.
@@ -124,14 +146,9 @@ template <List kList, int kAt>
 __device__ __forceinline__ void Step::product_of_rows(Run& run) {
   using P = BlockProduct<list_of(kList).phases[kAt].index>;
   sums_of_rows<kList, kAt>(run);
-  // A cell pushes to what the products before it have read.
-  if (run.pushes && !before_cell(kList, kAt)) {
-    __syncthreads();
-  } else {
-    board_.sync();
-  }
+  if (!run.pushes) board_.await_open(), run.pushes = true;
+  __syncthreads();
   if constexpr (P::kChannelRows > 0) channel_rows<kList, kAt>(run);
-  bool met = false;  // the blocks: what they have pushed so far is everywhere
   for_each_number<0, P::kOutputs>([&](auto output) __attribute__((always_inline)) {
     constexpr int kOutput = decltype(output)::value, kVector = P::vector(kOutput);
     if constexpr (kVector == kNetwork.outs) {
@@ -140,16 +157,14 @@ __device__ __forceinline__ void Step::product_of_rows(Run& run) {
       push_rows<kList, kAt, kOutput>(run);
     }
   });
-  for_each_number<0, P::kOutputs>([&](auto output) __attribute__((always_inline)) {
-    constexpr int kVector = P::vector(decltype(output)::value);
-    if constexpr (kPlan.convolution_of[kVector] >= 0) {
-      met = kept<kNetwork.convolutions[kPlan.convolution_of[kVector]].out>(met);
-    } else if constexpr (kVector != kNetwork.outs) {
-      met = kept<kVector>(met);
-    }
-  });
-  if constexpr (P::kChannelRows > 0) {
-    if (!met) __syncthreads();
+  constexpr int kPushed = pushed_by_outputs<P>();
+  if constexpr (kPushed > 0) {
+    board_.exchange(kPushed);
+    for_each_number<0, P::kOutputs>([&](auto output) __attribute__((always_inline)) {
+      copy_pushed<kept_as<P>(decltype(output)::value)>();
+    });
+  } else if constexpr (P::kChannelRows > 0) {
+    __syncthreads();
   }
 }
 
@@ -261,6 +276,12 @@ __device__ __forceinline__ void Step::answer_rows(const Run& run) {
   }
 }
 
+// So many neighbouring threads add up the same segment of one agent and share its pushes.
+template <class P>
+constexpr int depth_sharers() {
+  return AGENTS > 1 ? 1 : least(least(TEAM, 32), power_of_two_within(THREADS / least(P::kTasks, THREADS)));
+}
+
 // A product of a vector that is divided by channels: each block has the segment sums of its channels, and
 // every block adds them all up.
 template <List kList, int kAt>
@@ -270,14 +291,18 @@ __device__ __forceinline__ void Step::product_of_depth(Run& run) {
   static_assert(!P::kNormed && !P::kProductOf.adds, "a norm needs all of a vector");
   constexpr PhaseWeights kWeights = weights_of<kList, kAt>();
   constexpr int kSegments = segments_of(P::kIn), kFirst = P::vector(0);
-  segment_sums<P::kRows, P::kSegments, true>(
-      kWeights.matrix.in(run.w), act_.vector<P::kIn>()[0], P::kColumns, [&](int a, int task, float sum) {
+  constexpr int kSharers = depth_sharers<P>();
+  segment_sums<P::kRows, P::kSegments, true, kSharers>(
+      kWeights.matrix.in(run.w), act_.vector<P::kIn>()[0], P::kColumns,
+      [&](int a, int task, float sum, int sharer) {
         const int segment = rank_ * P::kSegments + task / P::kRows;
         if (has_channel<P::kIn>(segment * kSegment)) {
-          board_.push(&act_.product_parts<kIndex>()[a][segment][task % P::kRows], sum, 0, 1);
+          board_.push(&act_.product_parts<kIndex>()[a][segment][task % P::kRows], sum, sharer, kSharers);
         }
       });
-  board_.exchange(&act_.product_parts<kIndex>()[0][0][0], AGENTS * kSegments * P::kRows);
+  constexpr int kParts = AGENTS * kSegments * P::kRows;
+  board_.exchange(kParts);
+  board_.copy(&act_.product_parts<kIndex>()[0][0][0], kParts);
   for (int i = thread(); i < AGENTS * P::kRows; i += THREADS) {
     const int agent = i / P::kRows, row = i % P::kRows;
     const float sum = add_segments<kSegments>(&act_.product_parts<kIndex>()[agent][0][row], P::kRows);

@@ -28,23 +28,29 @@ __device__ __forceinline__ void Step::keep(int agent, int c, float value, int sh
   }
 }
 
-// After it, every thread may read what keep() was given. `met`: the blocks have met since then.
+// How many values of a vector the blocks push; and, after their round, the copy of those.
 template <int kVector>
-__device__ __forceinline__ bool Step::kept(bool met) const {
-  if constexpr (kPlan.on_board(kVector)) {
-    board_.exchange(act_.vector<kVector>()[0], AGENTS * size_of(kVector), met);
-    return true;
-  }
+constexpr int Step::pushed_by() {
+  return AGENTS * ((kPlan.on_board(kVector) ? size_of(kVector) : 0) +
+                   (kPlan.has_mean[kVector] ? segments_of(kVector) : 0));
+}
+template <int kVector>
+__device__ __forceinline__ void Step::copy_pushed() const {
+  if constexpr (kPlan.on_board(kVector)) board_.copy(act_.vector<kVector>()[0], AGENTS * size_of(kVector));
   if constexpr (kPlan.has_mean[kVector]) {
-    board_.exchange(act_.mean_parts<kVector>()[0], AGENTS * segments_of(kVector), met);
-    return true;
+    board_.copy(act_.mean_parts<kVector>()[0], AGENTS * segments_of(kVector));
   }
-  return met;
 }
 
+// After it, every thread may read what keep() was given.
 template <int kVector>
-__device__ __forceinline__ void Step::kept() const {
-  if (!kept<kVector>(false)) __syncthreads();
+__device__ __forceinline__ void Step::kept() {
+  if constexpr (pushed_by<kVector>() > 0) {
+    board_.exchange(pushed_by<kVector>());
+    copy_pushed<kVector>();
+  } else {
+    __syncthreads();
+  }
 }
 
 __device__ __forceinline__ void Step::store(int agent, int output, float value) const {

@@ -6,8 +6,10 @@
 namespace exphil {
 namespace policy {
 
-// Starts loading all weights of this block; the first use needs the block's sync in group().
+// Opens the board, and starts loading all weights of this block; the first use needs the block's sync in
+// group().
 __device__ __forceinline__ void Step::start() {
+  board_.open();
 #if STAGED
   if (thread() == 0) {
     for (int i = 0; i < 2 + kNetwork.layers; ++i) bulk_init(act_.arrived() + i);

@@ -1,9 +1,12 @@
 // A team: TEAM blocks that run one group of agents through a policy step. Each block has a part of every
-// weight matrix. It pushes results that the others need to the board of every block, a shared-memory region
-// with the same layout in all blocks; a barrier of the team makes the pushes visible.
+// weight matrix. It pushes results that the others need to the board of every block, a region of shared memory
+// with the same layout in all blocks. That goes in rounds: all blocks push, and each goes on when it has what
+// all of them have pushed.
 //
 // CLUSTER=1 (compute capability 9.0 and later): the team is a thread-block cluster. Pushes are stores to the
-// other blocks' shared memory and the barrier is the hardware's, about 0.2 us instead of 1 us through L2.
+// other blocks' shared memory, whose bytes the receiver counts: about 0.35 us from the push to the reader. A
+// barrier of the cluster would also wait for what the threads have under way to and from memory, 0.7 to 1 us
+// (bench/results/gated.md).
 // CLUSTER=0: pushes go to a board in global memory, which each block copies after a barrier on a counter
 // there. All blocks must be resident (cooperative launch) and there is one team.
 #pragma once
@@ -13,69 +16,51 @@
 namespace exphil {
 namespace policy {
 
-class TeamBarrier {
- public:
-  __device__ explicit TeamBarrier(unsigned* counter) : counter_(counter) {}
-
-  // Barrier of all threads of all blocks of the team. Their earlier writes (shared memory of the team, global
-  // memory) are visible to all of them after it.
-  __device__ void sync() const {
-    if constexpr (TEAM == 1) {
-      __syncthreads();
-    } else {
-#if CLUSTER
-      cluster_sync();
-#else
-      grid_barrier(counter_);  // there is one team
-#endif
-    }
-  }
-
-  // The same in two parts, for work between them that needs nothing from the other blocks. Returns what the
-  // second part needs.
-  __device__ unsigned arrive() const {
-    if constexpr (TEAM == 1) {
-      return 0;
-    } else {
-#if CLUSTER
-      cluster_arrive();
-      return 0;
-#else
-      return arrive_at_barrier(counter_);
-#endif
-    }
-  }
-  __device__ void wait(unsigned arrived) const {
-    if constexpr (TEAM == 1) {
-      __syncthreads();
-    } else {
-#if CLUSTER
-      (void)arrived;
-      cluster_wait();
-#else
-      wait_at_barrier(counter_, arrived);
-#endif
-    }
-  }
-
- private:
-  unsigned* counter_;
-};
-
 class Board {
  public:
-  __device__ Board(float* shared, float* global, TeamBarrier barrier)
-      : shared_(shared), global_(global), barrier_(barrier) {}
+  // words: two, in which a block of a cluster counts. token: a float that nobody reads.
+  __device__ Board(float* shared, float* global, unsigned* barrier, unsigned long long* words, float* token)
+      : shared_(shared), global_(global), barrier_(barrier), words_(words), token_(token) {}
+
+  // Before the first push of a team: every block has opened its board. Of the groups after the first one:
+  // every block has read what the last one has put there.
+  __device__ void open() const {
+#if CLUSTER
+    if constexpr (TEAM == 1) return;
+    if (threadIdx.x == 0) {
+      device::begin_arrivals(word(0)), device::begin_arrivals(word(1));
+      device::publish_arrivals();
+    }
+    cluster_arrive();
+#endif
+  }
+  __device__ void open_again() const {
+#if CLUSTER
+    if constexpr (TEAM > 1) cluster_arrive();
+#endif
+  }
+  __device__ void await_open() const {
+#if CLUSTER
+    if constexpr (TEAM > 1) cluster_wait();
+#else
+    if constexpr (TEAM > 1) grid_barrier(barrier_);  // there is one team
+#endif
+  }
 
   // Writes value to the address that corresponds to `place` in the boards of blocks first, first + step, ...:
   // several threads with the same value may share the work.
+  //
+  // A block that has the round before this one may push while another one still reads what came with that.
+  // So what is read in the same round as it is written anew has two places, which take turns; everything else
+  // is read in an earlier round. `place` may be such that a block of the round before last reads it, because
+  // it has pushed since.
   __device__ void push(float* place, float value, int first, int step) const {
     if constexpr (TEAM == 1) {
       if (first == 0) *place = value;
     } else {
 #if CLUSTER
 #pragma unroll
-      for (int rank = first; rank < TEAM; rank += step) store_cluster(place, rank, value);
+      for (int rank = first; rank < TEAM; rank += step) device::send(place, rank, value, word(round_ % 2));
 #else
       (void)step;
       if (first == 0) __stcg(global_ + (place - shared_), value);
@@ -83,10 +68,46 @@ class Board {
     }
   }
 
-  // After it, [begin, begin + count) of this block's board holds all values that were pushed there before.
-  // met: the blocks have met since the last of them was.
-  __device__ void exchange(float* begin, int count, bool met = false) const {
-    if (!met) barrier_.sync();
+  // The end of a round in two parts, for work between them that needs nothing from the other blocks: this
+  // block has pushed its part of `floats`, which every block gets; and all blocks' parts are there. What the
+  // block's own threads have written to shared memory is, too.
+  //
+  // A block that has nothing of a vector pushes all the same, a token: so that none is two rounds ahead of
+  // another one, whose word would count its bytes among those of the wrong round.
+  __device__ unsigned pushed(int floats) const {
+    if constexpr (TEAM == 1) return 0;
+#if CLUSTER
+    if (threadIdx.x == 0) device::expect_bytes(word(round_ % 2), 4u * static_cast<unsigned>(floats + TEAM));
+    if (threadIdx.x < TEAM) {
+      device::send(token_, static_cast<int>(threadIdx.x), 0.0f, word(round_ % 2));
+    }
+    __syncwarp();  // who says how many bytes are expected does not come behind those that wait for them
+    return 0;
+#else
+    (void)floats;
+    return arrive_at_barrier(barrier_);
+#endif
+  }
+  __device__ void receive(unsigned pushed) {
+    if constexpr (TEAM == 1) {
+      __syncthreads();
+    } else {
+#if CLUSTER
+      (void)pushed;
+      device::await_bytes(word(round_ % 2), round_ / 2 % 2);
+      ++round_;
+      __syncthreads();
+#else
+      wait_at_barrier(barrier_, pushed);
+#endif
+    }
+  }
+  __device__ void exchange(int floats) {
+    receive(pushed(floats));
+  }
+
+  // After it, [begin, begin + count) of this block's board has what came in the last round.
+  __device__ void copy(float* begin, int count) const {
     if constexpr (TEAM > 1 && CLUSTER == 0) {
       const float* source = global_ + (begin - shared_);
       for (int i = static_cast<int>(threadIdx.x); i < count; i += THREADS) begin[i] = __ldcg(source + i);
@@ -96,23 +117,19 @@ class Board {
     }
   }
 
-  // The same in two parts: everything is pushed; then [begin, begin + count) is there.
-  __device__ unsigned pushed() const {
-    return barrier_.arrive();
-  }
-  __device__ void collect(float* begin, int count, unsigned pushed) const {
-    barrier_.wait(pushed);
-    exchange(begin, count, true);
-  }
-
-  __device__ void sync() const {
-    barrier_.sync();
-  }
-
  private:
+#if CLUSTER
+  __device__ device::Arrivals* word(unsigned index) const {
+    return reinterpret_cast<device::Arrivals*>(words_ + index);
+  }
+#endif
+
   float* shared_;
   float* global_;
-  TeamBarrier barrier_;
+  unsigned* barrier_;
+  unsigned long long* words_;
+  float* token_;
+  unsigned round_ = 0;
 };
 
 }  // namespace policy

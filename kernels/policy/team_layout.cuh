@@ -105,11 +105,18 @@ struct TeamLayout {
 
 // ---- activations of `agents` agents in a block's shared memory, after the staged weights ----
 
+// A cell writes hidden in the round in which the products before it read it (policy/team.cuh): there are two
+// of it.
+constexpr bool takes_turns(const Network& n, int vector) {
+  return vector == n.hidden && n.has(Kind::cell);
+}
+
 // Those up to `go` are the board, which the blocks of a team write to each other.
 struct ActivationLayout {
   Part<float> vectors[kMostVectors] = {};  // {agents, size}; own channels; of a divided product, all its rows
   Part<float> parts_of[kMostPhases] = {};  // {agents, segments, rows} of a product that is divided by depth
   Part<float> means[kMostVectors] = {};    // {agents, segments}: sums of a vector whose mean is needed
+  Part<float> other_hidden;                // {agents, size}, where hidden takes turns
   Part<float> go;                          // of a launch ahead of its observation: 1 where that has come
   Part<float> sums;                        // {agents}{tasks} of the widest product
   Part<float> residual;                    // {agents, rows}: this block's rows of what a product adds to
@@ -117,6 +124,8 @@ struct ActivationLayout {
   Part<const float*> from;                 // {agents}: states to read; null beyond the last agent
   Part<float*> to;                         // {agents}: states to write
   Part<unsigned long long> arrived;        // barriers of the staged sections: input, output, the layers
+  Part<unsigned long long> words;          // in which a block of a cluster counts what it is sent
+  Part<float> token;
   int residual_rows = 0;
   long long bytes = 0;
 
@@ -168,7 +177,8 @@ struct ActivationLayout {
       means[v] = Part<float>(end, 1LL * agents * (n.size(v) / kSegment));
       end = means[v].end();
     }
-    vectors[n.frame] = Part<float>(end, 1LL * agents * n.size(n.frame));
+    other_hidden = Part<float>(end, takes_turns(n, n.hidden) ? 1LL * agents * n.size(n.hidden) : 0);
+    vectors[n.frame] = Part<float>(other_hidden.end(), 1LL * agents * n.size(n.frame));
     return vectors[n.frame].end();
   }
 
@@ -191,7 +201,9 @@ struct ActivationLayout {
     from = Part<const float*>(norm_mean.end(), agents, sizeof(float*));
     to = Part<float*>(from.end(), agents, sizeof(float*));
     arrived = Part<unsigned long long>(to.end(), 2 + n.layers, sizeof(unsigned long long));
-    bytes = round_up_bytes(arrived.end(), 16);
+    words = Part<unsigned long long>(arrived.end(), 2, sizeof(unsigned long long));
+    token = Part<float>(words.end(), 1, sizeof(float));
+    bytes = round_up_bytes(token.end(), 16);
   }
 };
 
