@@ -38,8 +38,9 @@ __device__ __forceinline__ float* dynamic_shared() {
 }
 
 // The same address or number, with its origin hidden from the compiler.
-__device__ __forceinline__ const float* launder(const float* pointer) {
-  const float* same;
+template <class T>
+__device__ __forceinline__ T* launder(T* pointer) {
+  T* same;
   asm volatile("mov.u64 %0, %1;" : "=l"(same) : "l"(pointer));
   return same;
 }
@@ -69,6 +70,10 @@ __device__ __forceinline__ void cluster_sync() {
 // The same barrier in two parts: what is written before the first is visible after the second.
 __device__ __forceinline__ void cluster_arrive() {
   asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+}
+// The first part where nothing is written before it but what publish_arrivals() has published.
+__device__ __forceinline__ void cluster_arrive_relaxed() {
+  asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
 }
 __device__ __forceinline__ void cluster_wait() {
   asm volatile("barrier.cluster.wait.acquire;" ::: "memory");

@@ -11,7 +11,7 @@ namespace policy {
 constexpr TeamPlan kPlan(kNetwork);
 constexpr TeamLayout kTeam(kNetwork, kPlan, TEAM);
 constexpr ActivationLayout kActivations(kNetwork, kPlan, TEAM, AGENTS);
-constexpr int kStagedBytes = STAGED ? static_cast<int>(kTeam.staged_bytes) : 0;
+constexpr int kStagedBytes = static_cast<int>(kTeam.staged(STAGED, kNetwork.layers));
 
 // A product in one block: its rows, and what each of them sums up.
 template <int kProduct>
@@ -67,6 +67,11 @@ class Activations {
   template <int kVector>
   __device__ __forceinline__ Vector<kVector>& next() const {
     return place_of<kVector>(1 - turn_);
+  }
+  // Of a layer, what a product makes of a cell's state before the frame.
+  template <int kVector>
+  __device__ __forceinline__ Vector<kVector>& recalled(int layer) const {
+    return (&array<Vector<kVector>>(kActivations.vectors[kVector]))[layer];
   }
   __device__ __forceinline__ void turn() { turn_ = 1 - turn_; }
   template <int kVector>

@@ -22,11 +22,12 @@ __device__ __forceinline__ bool Step::await(const ArmedArguments& armed) {
   static_assert(AGENTS == 1 && kActivations.go.at == kActivations.vectors[kNetwork.frame].end(),
                 "exchanged together");
   load_places(0);
+  hold_first(0);
   await_launch_before();
   board_.await_open();
   __syncthreads();
-  load_states(0), load_recalled(0);
-  early_products(0);
+  load_recalled(0), load_states(0);
+  early_products(0, kEarlyLayers);
   if (rank_ == 0) push_obs(armed);
   board_.exchange(kFrameSize + 1);
   board_.copy(act_.vector<kNetwork.frame>()[0], kFrameSize + 1);
@@ -74,6 +75,7 @@ __device__ __forceinline__ void Step::push_obs(const ArmedArguments& armed) {
 // A block must not end while copies into its shared memory are under way.
 __device__ __forceinline__ void Step::finish_staging() const {
   for (int i = kTeam.input.bytes > 0 ? 0 : 1; i < 2 + kNetwork.layers; ++i) section(i, 0);
+  for (int l = 1; STAGED == kStageAll && l < kNetwork.layers; ++l) staged_first(l);
 }
 
 }  // namespace policy

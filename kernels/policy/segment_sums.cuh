@@ -8,8 +8,8 @@ namespace exphil {
 namespace policy {
 
 // Calls sink(agent, task, sum, sharer) for every segment sum of a matrix of kRowsIn rows and kSegs segments
-// with the AGENTS vectors x. Where there are few tasks, the agents are distributed over the remaining threads,
-// or each sum is computed by kSharers neighbouring threads.
+// with the AGENTS vectors x. Where there are few tasks, the agents are distributed over the remaining
+// threads, or each sum is computed by kSharers neighbouring threads.
 template <int kRowsIn, int kSegs, bool kShared, int kSharers = 1, class Sink>
 __device__ __forceinline__ void segment_sums(const void* weights, const float* x, int x_stride, Sink sink) {
   constexpr int kTasks = kRowsIn * kSegs;

@@ -1,17 +1,18 @@
 // One frame of the entire policy for one agent or a few, in one launch: a team of blocks (policy/team.cuh)
 // processes AGENTS agents at a time through every layer. Launched by c_src/cuda/policy/team.cpp.
 //
-// For one agent it is bound by latency: a few exchanges per layer, each after a chain of dependent additions.
-// So a block starts loading all of its weights at the beginning (bulk copies into shared memory where STAGED,
-// those of a layer's first product directly into registers), dot products are split into segments of 32 over
-// all threads (policy/dot.cuh), and between the phases only the recurrent state goes to memory.
+// For one agent it is bound by latency: its weights come to one group of multiprocessors at 0.8 TB/s, some 4 us
+// of a launch, and then a few exchanges per layer follow, each after a chain of dependent additions. So a block
+// starts loading all of its weights at the beginning (bulk copies into shared memory where STAGED, those of a
+// layer's first product directly into registers), dot products are split into segments of 32 over all threads
+// (policy/dot.cuh), and between the phases only the recurrent state goes to memory.
 //
 // It is a walk over the network's lists of phases (policy/network.cuh), unrolled by the compiler. What each
 // phase does in a team follows from the lists (policy/team_layout.cuh).
 //
 // Compiled with NETWORK and TEAM (blocks in a team, a power of two), THREADS, AGENTS (a power of two),
-// CLUSTER, STAGED, ARMED. With ARMED it is launched before the observation of its frame is there and waits
-// for it (policy/armed.cuh), so that neither the launch nor the first loads of weights are part of the
+// CLUSTER, COUNTS, STAGED, ARMED. With ARMED it is launched before the observation of its frame is there and
+// waits for it (policy/armed.cuh), so that neither the launch nor the first loads of weights are part of the
 // frame's time.
 #include "kernels/policy/step_heads.cuh"
 #include "kernels/policy/step_products.cuh"
@@ -38,7 +39,7 @@ __device__ __forceinline__ void Step::convolve_channel(const Run& run, int agent
   constexpr int kAt = at_of(Kind::convolution, kConvolution);
   constexpr PhaseWeights kWeights = weights_of<List::layer, kAt>();
   const auto& states = static_cast<HeldLayer<kAt>&>(held_states_).states.values;
-  const float* const from = Items::kHeld ? nullptr : act_.from(agent);
+  const float* const from = Items::kHeld ? nullptr : from_place(agent);
   const int at = state_at<kOf.in, 1>(run.layer, kOf.state_at, c);
   float taps[kOf.taps];
 #pragma unroll
@@ -48,7 +49,7 @@ __device__ __forceinline__ void Step::convolve_channel(const Run& run, int agent
   taps[kHistory] = value;
   keep<kOf.out>(agent, c,
                 convolve(taps, kWeights.channels.in(run.w) + c, Items::kOwn, kWeights.vector.in(run.w)[c]));
-  float* const to = act_.to(agent);
+  float* const to = to_place(agent);
   if (!has_state<kOf.in>(to, c)) return;
 #pragma unroll
   for (int t = 0; t < kHistory; ++t) to[at + t * kSize] = taps[t + 1];
@@ -98,7 +99,7 @@ __device__ __forceinline__ void Step::scan(Run& run) {
     const int item = thread() + k * THREADS;
     if (item >= Items::kItems) continue;
     const int agent = item / (kOwn * kLanesOf), c = item / kLanesOf % kOwn, lane = item % kLanesOf;
-    const float* const from = Items::kHeld ? nullptr : act_.from(agent);
+    const float* const from = Items::kHeld ? nullptr : from_place(agent);
     const int at = scan_at<Items>(run.layer, c, lane);
     float h[kEach], a[kEach];
 #pragma unroll
@@ -114,7 +115,7 @@ __device__ __forceinline__ void Step::scan(Run& run) {
         gate(add_lanes<kLanesOf>(part), kWeights.vector.in(run.w)[c], x, act_.vector<kOf.z>()[agent][c]);
     static_assert(!kPlan.has_mean[kOf.out], "the lanes of a channel, not channels, are neighbours");
     keep<kOf.out>(agent, c, y, lane, kLanesOf);
-    float* const to = act_.to(agent);
+    float* const to = to_place(agent);
     if (!has_state<kOf.x>(to, c)) continue;
 #pragma unroll
     for (int n = 0; n < kEach; ++n) to[at + n] = h[n];
@@ -122,7 +123,7 @@ __device__ __forceinline__ void Step::scan(Run& run) {
   kept<kOf.out>();
 }
 
-// The step of this block's units of a cell. While the blocks exchange them, each computes what the next
+// The step of this block's units of a cell. While the blocks exchange them, each computes what a later
 // layer's cells need of their states before the frame.
 template <List kList, int kAt>
 __device__ __forceinline__ void Step::cell(Run& run) {
@@ -139,14 +140,14 @@ __device__ __forceinline__ void Step::cell(Run& run) {
     const int agent = item / Items::kOwn % AGENTS, c = item % Items::kOwn;
     const int sharer = item / (Items::kOwn * AGENTS), unit = rank_ * Items::kOwn + c;
     if (!has_channel<kVector>(unit)) continue;
-    const float* const from = Items::kHeld ? nullptr : act_.from(agent);
+    const float* const from = Items::kHeld ? nullptr : from_place(agent);
     const int at = state_at<kVector, 1>(run.layer, kOf.state_at, c);
     Real x[kGates], h[kGates], values[Items::kStates];
     for_each_number<0, kGates>([&](auto gate) __attribute__((always_inline)) {
       constexpr int kGate = decltype(gate)::value, kX = Items::kOf.x[kGate], kH = Items::kOf.h[kGate];
       x[kGate] = {act_.vector<kX>()[agent][c]};
       h[kGate] = {0.0f};
-      if constexpr (kH != kNoVector) h[kGate] = {act_.vector<kH>()[agent][c]};
+      if constexpr (kH != kNoVector) h[kGate] = {act_.recalled<kH>(run.layer)[agent][c]};
     });
 #pragma unroll
     for (int s = 0; s < Items::kStates; ++s) {
@@ -155,7 +156,7 @@ __device__ __forceinline__ void Step::cell(Run& run) {
     float out = formulas::advance_cell<kOf.cell, Math>(x, h, values).v;
     if constexpr (kOf.adds) out = __fadd_rn(act_.vector<kOut>()[agent][unit], out);
     board_.push(&act_.next<kOut>()[agent][unit], out, sharer, Items::kSharers);
-    float* const to = act_.to(agent);
+    float* const to = to_place(agent);
     if (to == nullptr || sharer != 0) continue;
 #pragma unroll
     for (int s = 0; s < Items::kStates; ++s) to[at + s * Items::kUnits] = values[s].v;
@@ -167,8 +168,8 @@ __device__ __forceinline__ void Step::cell(Run& run) {
     board_.push(&act_.next<kOut>()[agent][at], kOf.adds ? act_.vector<kOut>()[agent][at] : 0.0f, 0, 1);
   }
   const unsigned pushed = board_.pushed(AGENTS * size_of(kOut));
-  if constexpr (kAt == kLastCell) {
-    if (run.layer + 1 < kNetwork.layers) early_products(run.layer + 1);
+  if constexpr (kAt == kLastCell && kEarlyLayers < kNetwork.layers) {
+    early_products(run.layer + kEarlyLayers, run.layer + kEarlyLayers + 1);
   }
   board_.receive(pushed);
   act_.turn();
@@ -187,7 +188,7 @@ extern "C" __global__ void TEAM_SHAPE __launch_bounds__(THREADS, 1)
   Step step(args, reinterpret_cast<char*>(dynamic_shared()), static_cast<int>(blockIdx.x));
   step.start();
   if (step.await(armed)) {
-    step.answer(0, true);
+    step.answer(0, true, true);
   } else {
     step.finish_staging();
   }
@@ -205,7 +206,7 @@ extern "C" __global__ void TEAM_SHAPE __launch_bounds__(THREADS, 1)
   Step step(args, shared, static_cast<int>(blockIdx.x) % TEAM);
   step.start();
   for (int first = team * AGENTS; first < args.count; first += teams * AGENTS) {
-    step.group(first, first == team * AGENTS, inline_obs.v);
+    step.group(first, first == team * AGENTS, first + teams * AGENTS >= args.count, inline_obs.v);
   }
 }
 

@@ -27,30 +27,33 @@ class Step {
         staged_(shared),
         share_(static_cast<const char*>(args.weights) + rank * kTeam.bytes),
         board_(act_.board(), static_cast<float*>(args.board), args.barrier, act_.words(), act_.token()),
-        rank_(rank) {}
+        rank_(rank),
+        answers_{launder(args.out), launder(args.tagged),
+                 static_cast<unsigned>(launder(static_cast<int>(args.sequence))), launder(args.count)} {}
 
-  // Opens the board, and starts loading all weights of this block; the first use needs the block's sync in
-  // group().
+  // Opens the board, and starts copying the staged weights of this block. The block synchronises before the
+  // first of them is awaited.
   __device__ void start();
 
   // One frame for the AGENTS agents from `first` on.
-  __device__ __forceinline__ void group(int first, bool first_group, const float* inline_obs) {
+  __device__ __forceinline__ void group(int first, bool first_group, bool last_group,
+                                        const float* inline_obs) {
     if (!first_group) board_.open_again();
-    load_group(first, inline_obs);
+    load_group(first, first_group, inline_obs);
     // No push may reach a block before it runs (a cluster) or while it reads the previous group's values.
-    answer(first, !CLUSTER && first_group);
+    answer(first, !CLUSTER && first_group, last_group);
   }
 
-  // The frame that is on the board. pushes: every block is ready for them.
-  __device__ __forceinline__ void answer(int first, bool pushes) {
-    Run run{nullptr, 0, 0, first, pushes};
-    if (!ARMED) load_recalled(0), early_products(0);  // else await() has done it
+  // The frame that is on the board, of the agents from `first` on. pushes: every block is ready for them.
+  // What needs the states alone is there, and the states of the first layer are under way.
+  __device__ __forceinline__ void answer(int first, bool pushes, bool last) {
+    Run run{nullptr, 0, -1, first, pushes};
     walk<List::input>(run);
 #pragma unroll 1
     for (int l = 0; l < kNetwork.layers; ++l) {
-      run.layer = l, run.next = l + 1 < kNetwork.layers ? l + 1 : 0;
-      if (!ARMED || l > 0) load_states(l);  // await() has loaded those of the first layer
-      if (l + 1 < kNetwork.layers) load_recalled(l + 1);
+      run.layer = l;
+      run.next = l + 1 < kNetwork.layers ? l + 1 : last ? -1 : 0;
+      if (l > 0) load_states(l);
       walk<List::layer>(run);
     }
     walk<List::output>(run);
@@ -63,10 +66,11 @@ class Step {
  private:
   // Where the walk over the lists is.
   struct Run {
-    const char* w;    // the weights of the list, once they are needed
-    int layer, next;  // next: the layer whose first product comes after this one's
-    int first;        // agent
-    bool pushes;      // every block is ready for them
+    const char* w;  // the weights of the list, once they are needed
+    int layer;
+    int next;     // the layer whose first product comes after this one's; -1: none
+    int first;    // agent
+    bool pushes;  // every block is ready for them
   };
 
   // Every phase of a list, in its order.
@@ -130,7 +134,7 @@ class Step {
   __device__ void rotation(Run& run);
   template <List kList, int kAt>
   __device__ void delay(Run& run);
-  __device__ void early_products(int layer);
+  __device__ void early_products(int layer, int end);
   template <int kIndex>
   __device__ float recalled_value(int layer, int item) const;
   __device__ void recall(int layer);
@@ -176,19 +180,29 @@ class Step {
   template <List kList>
   __device__ const char* section(int layer) const;
   __device__ const char* section(int arrived, long long at) const;
+  __device__ const void* staged_first(int layer) const;
 #if STAGED
-  __device__ void stage(int arrived, long long at, long long bytes);
+  __device__ void stage(int arrived, long long to, long long from, long long bytes);
 #endif
   __device__ __forceinline__ const unsigned char* first_matrix(int layer) const {
     return kTeam.first.in(share_ + kTeam.first_at(layer));
   }
   __device__ void hold_first(int layer);
 
-  // Both of a group of agents; the caller of load_places() synchronises the block.
+  // Both of a group of agents.
   __device__ void load_places(int first);
-  __device__ void load_group(int first, const float* inline_obs);
+  __device__ float frame_value(int first, const float* parameters, int i) const;
+  __device__ void load_group(int first, bool first_group, const float* inline_obs);
 
   // ---- states ----
+
+  // Where those of an agent are read and written; null where there is no such agent.
+  __device__ __forceinline__ const float* from_place(int agent) const {
+    return AGENTS == 1 ? place_.from : act_.from(agent);
+  }
+  __device__ __forceinline__ float* to_place(int agent) const {
+    return AGENTS == 1 ? place_.to : act_.to(agent);
+  }
 
   // Whether an agent has a state for channel c of this block's part of a vector. state: null where there is
   // no such agent.
@@ -271,6 +285,17 @@ class Step {
   const char* share_;
   Board board_;
   int rank_;
+  StatePlace place_{nullptr, nullptr};  // of one agent
+
+  // Of the launch's arguments, where its answers go, read at the beginning: an argument that is read when
+  // another launch begins, as a launch ahead does meanwhile, takes a microsecond.
+  struct Answers {
+    float* out;
+    unsigned long long* tagged;
+    unsigned sequence;
+    int count;
+  };
+  const Answers answers_;
   Group held_[kHoldFirst ? kFirstPer : 1][kSegment / 4];
   HeldLayer<0> held_states_;
 };

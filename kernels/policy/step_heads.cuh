@@ -16,7 +16,7 @@ __device__ __forceinline__ void Step::load_states_of(HeldStates<Kind::heads, kIn
       const int item = thread() + k * THREADS;
       if (item >= Items::kItems) continue;
       const int c = item / Items::kLanesOf % Items::kOwn, lane = item % Items::kLanesOf;
-      const float* const state = act_.from(item / (Items::kOwn * Items::kLanesOf));
+      const float* const state = from_place(item / (Items::kOwn * Items::kLanesOf));
       Items::load_state(state + head_state_at<Items>(layer, c, lane), has_state<Items::kOf.value>(state, c),
                         to.values[k]);
     }
@@ -80,7 +80,7 @@ __device__ __forceinline__ void Step::heads(Run& run) {
 #pragma unroll
       for (int n = 0; n < kEach; ++n) h[n] = states[k][n];
     } else {
-      const float* const from = act_.from(agent);
+      const float* const from = from_place(agent);
       Items::load_state(from + at, has_state<kOf.value>(from, c), h);
     }
     const auto frame = head_frame<kIndex>(agent, c, lane);
@@ -104,7 +104,7 @@ __device__ __forceinline__ void Step::heads(Run& run) {
     } else {
       keep<kOf.out>(agent, c, Items::output(sums, d, frame, gates, weights, 0), lane, kLanesOf);
     }
-    float* const to = act_.to(agent);
+    float* const to = to_place(agent);
     if (has_state<kOf.value>(to, c)) Items::store_state(to + at, h);
   }
   if constexpr (kOf.spreads()) {

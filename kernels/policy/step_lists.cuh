@@ -24,12 +24,21 @@ constexpr int kFirstAt = first_product(kNetwork);
 using FirstProduct = BlockProduct<kNetwork.layer.phases[kFirstAt].index>;
 static_assert(kNetwork.layer.phases[0].kind == Kind::product && FirstProduct::kSplit == Split::rows,
               "a layer begins with a product of a vector on the board");
-constexpr int kFirstPer = divide_up(FirstProduct::kTasks, THREADS);
+// The threads that have its sums: where that costs none of them another one, all but the warp that finds the
+// norm's factors meanwhile.
+constexpr int kFirstThreads =
+    AGENTS == 1 && FirstProduct::kNormed &&
+            divide_up(FirstProduct::kTasks, most(THREADS - 32, 1)) == divide_up(FirstProduct::kTasks, THREADS)
+        ? THREADS - 32
+        : THREADS;
+constexpr int kFirstPer = divide_up(FirstProduct::kTasks, kFirstThreads);
 // Up to 64 registers; beside heads, whose first product has more rows and whose states are a few, up to 96.
 constexpr bool kHoldFirst = kFirstPer <= (kNetwork.has(Kind::heads) ? 3 : 2);
 
 // Products of a cell's state before the frame need nothing of the frame. Those of the first layer come before
-// it, and those of the next layer while the blocks exchange the output of a layer's last cell.
+// it, and those of the next layer while the blocks exchange the output of a layer's last cell. A launch ahead
+// of its frame has all of them before.
+constexpr int kEarlyLayers = ARMED ? kNetwork.layers : 1;
 constexpr bool is_early(List list, int at) {
   const Phase phase = list_of(list).phases[at];
   return list == List::layer && phase.kind == Kind::product &&

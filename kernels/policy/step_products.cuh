@@ -6,8 +6,8 @@
 namespace exphil {
 namespace policy {
 
-// The norm's factors of what a product reads for each agent, one warp per agent. The last warps: they have the
-// fewest of a product's sums.
+// The norm's factors of what a product reads for each agent, one warp per agent. The last warps: they have
+// the fewest of a product's sums.
 template <class P>
 __device__ __forceinline__ void Step::norm_scales(bool first_layer) {
   constexpr int kCounted = kNetwork.counted(P::kProductOf), kFirst = kNetwork.counted_first(P::kProductOf);
@@ -60,17 +60,23 @@ __device__ __forceinline__ float Step::block_row(const Run& run, int agent, int 
   }
 }
 
-// The segment sums of a layer's first product with a matrix, of weights that the thread holds or that it
-// reads now; then the thread loads those of the next layer.
+// The segment sums of a layer's first product with a matrix, of weights that are staged, that the thread
+// holds, or that it reads now. Then it loads those that it will hold for the next layer.
 template <class P>
 __device__ __forceinline__ void Step::first_sums(const Run& run) {
   const float* const x = act_.vector<P::kIn>()[0];
   constexpr int kStride = size_of(P::kIn);
-  if constexpr (kHoldFirst) {
+  const auto put = [&](int a, int task, float sum, int) __attribute__((always_inline)) {
+    act_.sums()[a * P::kTasks + task] = sum;
+  };
+  if (STAGED == kStageAll && run.layer > 0) {
+    segment_sums<P::kRows, P::kSegments, true>(staged_first(run.layer), x, kStride, put);
+  } else if constexpr (kHoldFirst) {
+    if (thread() >= kFirstThreads) return;
 #pragma unroll
     for (int i = 0; i < kFirstPer; ++i) {
-      int task = thread() + i * THREADS;
-      const bool exists = task < P::kTasks;
+      int task = thread() + i * kFirstThreads;
+      const bool exists = task < P::kTasks && thread() < kFirstThreads;
       if (AGENTS > 1 && !exists) continue;
       if (!exists) task = P::kTasks - 1;  // no branch: the sums of a thread are computed side by side
       const float* values = x + task / P::kRows * kSegment;
@@ -85,14 +91,12 @@ __device__ __forceinline__ void Step::first_sums(const Run& run) {
       }
 #pragma unroll
       for (int a = 0; a < AGENTS; ++a) {
-        if (exists) act_.sums()[a * P::kTasks + task] = sum[a];
+        if (exists) put(a, task, sum[a], 0);
       }
     }
-    hold_first(run.next);
+    if (STAGED != kStageAll && run.next >= 0) hold_first(run.next);
   } else {
-    segment_sums<P::kRows, P::kSegments, false>(
-        first_matrix(run.layer), x, kStride,
-        [&](int a, int task, float sum, int) { act_.sums()[a * P::kTasks + task] = sum; });
+    segment_sums<P::kRows, P::kSegments, false>(first_matrix(run.layer), x, kStride, put);
   }
 }
 
@@ -168,28 +172,33 @@ __device__ __forceinline__ void Step::product_of_rows(Run& run) {
   }
 }
 
-// The products of a layer that need nothing of the frame. The block alone: nothing is pushed.
-__device__ __forceinline__ void Step::early_products(int layer) {
+// The products of layers [layer, end) that need nothing of the frame. The block alone: nothing is pushed. The
+// states of the first one are under way.
+__device__ __forceinline__ void Step::early_products(int layer, int end) {
   constexpr bool kAny = [] {
     bool any = false;
     for (int i = 0; i < kNetwork.layer.count; ++i) any = any || is_early(List::layer, i);
     return any;
   }();
   if constexpr (kAny) {
-    recall(layer);
-    Run run{section<List::layer>(layer), layer, 0, 0, true};
-    for_each_number<0, kNetwork.layer.count>([&](auto at) __attribute__((always_inline)) {
-      constexpr int kAt = decltype(at)::value;
-      if constexpr (is_early(List::layer, kAt)) {
-        using P = BlockProduct<kNetwork.layer.phases[kAt].index>;
-        static_assert(kAt > 0 && P::kChannelRows == P::kRows, "cells alone read what it writes");
-        __syncthreads();
-        sums_of_rows<List::layer, kAt>(run);
-        __syncthreads();
-        channel_rows<List::layer, kAt>(run);
-      }
-    });
-    __syncthreads();
+#pragma unroll 1
+    for (; layer < least(end, kNetwork.layers); ++layer) {
+      recall(layer);
+      if (layer + 1 < kNetwork.layers) load_recalled(layer + 1);
+      __syncthreads();  // before the first wait for weights, too
+      Run run{section<List::layer>(layer), layer, -1, 0, true};
+      for_each_number<0, kNetwork.layer.count>([&](auto at) __attribute__((always_inline)) {
+        constexpr int kAt = decltype(at)::value;
+        if constexpr (is_early(List::layer, kAt)) {
+          using P = BlockProduct<kNetwork.layer.phases[kAt].index>;
+          static_assert(kAt > 0 && P::kChannelRows == P::kRows, "cells alone read what it writes");
+          sums_of_rows<List::layer, kAt>(run);
+          __syncthreads();
+          channel_rows<List::layer, kAt>(run);
+          __syncthreads();
+        }
+      });
+    }
   }
 }
 
@@ -216,7 +225,9 @@ __device__ __forceinline__ void Step::channel_rows(const Run& run) {
       constexpr int kFirst = P::channel_first(kOutput);
       if constexpr (P::channels(kOutput)) {
         if (place < kFirst || place >= kFirst + P::rows(kOutput)) return;
-        if constexpr (kPlan.convolution_of[kVector] >= 0) {
+        if constexpr (is_early(kList, kAt)) {
+          act_.recalled<kVector>(run.layer)[agent][place - kFirst] = activated<kIndex, kOutput>(value);
+        } else if constexpr (kPlan.convolution_of[kVector] >= 0) {
           convolve_channel<kPlan.convolution_of[kVector]>(run, agent, place - kFirst, k, value);
         } else {
           keep<kVector>(agent, place - kFirst, activated<kIndex, kOutput>(value));
@@ -270,7 +281,7 @@ __device__ __forceinline__ void Step::answer_rows(const Run& run) {
     const int agent = i / kRows, row = i % kRows;
     const int answer = rank_ * kRows + row;
     if (TEAM * kRows > kAnswers && answer >= kAnswers) continue;
-    if (run.first + agent >= args_.count) continue;
+    if (run.first + agent >= answers_.count) continue;
     const float value = block_row<P, kList, kAt>(run, agent, kFirst + row);
     store(run.first + agent, answer, activated<kIndex, kOutput>(value));
   }

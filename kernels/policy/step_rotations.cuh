@@ -29,7 +29,7 @@ __device__ __forceinline__ void Step::load_states_of(HeldStates<Kind::angle, kIn
     for (int k = 0; k < Items::kPer; ++k) {
       const int item = thread() + k * THREADS;
       if (item >= Items::kItems) continue;
-      const float* const state = act_.from(item / (kBlockHeads * Items::kAngles));
+      const float* const state = from_place(item / (kBlockHeads * Items::kAngles));
       to.values[k] = state != nullptr ? state[angle_at<kIndex>(layer, item)] : 0.0f;
     }
   }
@@ -48,13 +48,13 @@ __device__ __forceinline__ void Step::angle(Run& run) {
     if (item >= Items::kItems) continue;
     const int agent = item / (kBlockHeads * Items::kAngles), j = item % Items::kAngles;
     const int i = item / Items::kAngles % kBlockHeads, at = angle_at<kIndex>(run.layer, item);
-    const float* const from = Items::kHeld ? nullptr : act_.from(agent);
+    const float* const from = Items::kHeld ? nullptr : from_place(agent);
     float angle = Items::kHeld ? states[Items::kHeld ? k : 0] : from != nullptr ? from[at] : 0.0f;
     angle = next_angle(angle, act_.vector<kOf.rate>()[agent][j], act_.vector<kOf.dt>()[agent][block_head(i)]);
     const float2 turn = turn_of(angle);
     float* const to = act_.vector<kOf.out>()[agent] + 2 * (i * Items::kAngles + j);
     to[0] = turn.x, to[1] = turn.y;
-    float* const state = act_.to(agent);
+    float* const state = to_place(agent);
     if (state != nullptr && owns_head(i)) state[at] = angle;
   }
   __syncthreads();
@@ -112,7 +112,7 @@ __device__ __forceinline__ void Step::load_states_of(HeldStates<Kind::delay, kIn
     for (int k = 0; k < Items::kPer; ++k) {
       const int item = thread() + k * THREADS;
       if (item >= Items::kItems) continue;
-      const float* const state = act_.from(item / Items::kOwn);
+      const float* const state = from_place(item / Items::kOwn);
       const bool exists = state != nullptr && (Items::kOfHeads || owns_delayed<kIndex>(item));
       to.values[k] = exists ? state[delay_at<kIndex>(layer, item)] : 0.0f;
     }
@@ -134,7 +134,7 @@ __device__ __forceinline__ void Step::delay(Run& run) {
     if (item >= Items::kItems) continue;
     float value = states[Items::kHeld ? k : 0];
     if constexpr (!Items::kHeld) {
-      const float* const from = act_.from(item / Items::kOwn);
+      const float* const from = from_place(item / Items::kOwn);
       const bool exists = from != nullptr && (Items::kOfHeads || owns_delayed<kIndex>(item));
       value = exists ? from[delay_at<kIndex>(run.layer, item)] : 0.0f;
     }
@@ -145,7 +145,7 @@ __device__ __forceinline__ void Step::delay(Run& run) {
   for (int k = 0; k < Items::kPer; ++k) {
     const int item = thread() + k * THREADS;
     if (item >= Items::kItems) continue;
-    float* const state = act_.to(item / Items::kOwn);
+    float* const state = to_place(item / Items::kOwn);
     if (state == nullptr || !owns_delayed<kIndex>(item)) continue;
     state[delay_at<kIndex>(run.layer, item)] = in[item];
   }

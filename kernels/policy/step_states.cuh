@@ -6,31 +6,46 @@
 namespace exphil {
 namespace policy {
 
-// The caller synchronises the block.
+// Every thread has the place of one agent; of several they are in shared memory.
 __device__ __forceinline__ void Step::load_places(int first) {
-  if (thread() < AGENTS) {
-    const int agent = first + thread();
-    StatePlace place{nullptr, nullptr};
-    if (agent < args_.count) place = args_.states == nullptr ? args_.state : args_.states[agent];
-    act_.from(thread()) = place.from;
-    act_.to(thread()) = place.to;
+  const int agent = AGENTS == 1 ? first : first + thread();
+  if (AGENTS == 1 || thread() < AGENTS) {
+    place_ = {nullptr, nullptr};
+    if (agent < args_.count) place_ = args_.states == nullptr ? args_.state : args_.states[agent];
+  }
+  if constexpr (AGENTS > 1) {
+    if (thread() < AGENTS) act_.from(thread()) = place_.from, act_.to(thread()) = place_.to;
+    __syncthreads();
   }
 }
 
-__device__ __forceinline__ void Step::load_group(int first, const float* inline_obs) {
+// A value of the group's frames.
+__device__ __forceinline__ float Step::frame_value(int first, const float* parameters, int i) const {
+  const int agent = first + i / kFrameSize, k = i % kFrameSize;
+  if (i >= AGENTS * kFrameSize || agent >= args_.count) return 0.0f;
+  if (args_.obs != nullptr) return __ldcs(args_.obs + static_cast<long long>(agent) * kFrameSize + k);
+  return agent == 0 && k < kFrameValues ? parameters[k] : 0.0f;
+}
+
+// All loads are under way before the first of them is awaited, those of many weights last, because they hold
+// up what comes behind them. What needs the states alone is computed before the frames, the arguments of the
+// launch, have come.
+__device__ __forceinline__ void Step::load_group(int first, bool first_group, const float* inline_obs) {
+  constexpr int kPer = divide_up(AGENTS * kFrameSize, THREADS);
   load_places(first);
+  load_recalled(0), load_states(0);
   // Reads through an address that the compiler cannot trace to the parameter bank: indexed reads of that
   // bank are one word at a time for the entire warp.
-  const float* from_parameters = launder(inline_obs);
-  for (int i = thread(); i < AGENTS * kFrameSize; i += THREADS) {
-    const int agent = first + i / kFrameSize, k = i % kFrameSize;
-    float value = 0.0f;
-    if (args_.obs == nullptr) {
-      if (agent == 0 && k < kFrameValues) value = from_parameters[k];
-    } else if (agent < args_.count) {
-      value = __ldcs(args_.obs + static_cast<long long>(agent) * kFrameSize + k);
-    }
-    (&act_.vector<kNetwork.frame>()[0][0])[i] = value;
+  const float* const parameters = launder(inline_obs);
+  float values[kPer];
+#pragma unroll
+  for (int i = 0; i < kPer; ++i) values[i] = frame_value(first, parameters, thread() + i * THREADS);
+  if (first_group) hold_first(0);
+  early_products(0, kEarlyLayers);
+#pragma unroll
+  for (int i = 0; i < kPer; ++i) {
+    const int at = thread() + i * THREADS;
+    if (at < AGENTS * kFrameSize) (&act_.vector<kNetwork.frame>()[0][0])[at] = values[i];
   }
   __syncthreads();
 }
@@ -41,10 +56,11 @@ __device__ __forceinline__ void Step::hold_first(int layer) {
     const auto* w = reinterpret_cast<const Group*>(first_matrix(layer));
 #pragma unroll
     for (int i = 0; i < kFirstPer; ++i) {
-      const int task = thread() + i * THREADS;
+      const int task = thread() + i * kFirstThreads;
 #pragma unroll
       for (int j = 0; j < kSegment / 4; ++j) {
-        if (task < FirstProduct::kTasks) held_[i][j] = __ldg(w + j * FirstProduct::kTasks + task);
+        if (task < FirstProduct::kTasks && thread() < kFirstThreads)
+          held_[i][j] = __ldg(w + j * FirstProduct::kTasks + task);
       }
     }
   }
@@ -69,7 +85,7 @@ __device__ __forceinline__ void Step::load_states_of(HeldStates<Kind::convolutio
     for (int k = 0; k < Items::kPer; ++k) {
       const int item = thread() + k * THREADS, c = item % Items::kRows - Items::kFirst;
       if (item >= Items::kItems || c < 0 || c >= Items::kOwn) continue;
-      const float* state = act_.from(item / Items::kRows);
+      const float* state = from_place(item / Items::kRows);
       const int at = state_at<Items::kOf.in, 1>(layer, Items::kOf.state_at, c);
       const bool exists = has_state<Items::kOf.in>(state, c);
 #pragma unroll
@@ -89,7 +105,7 @@ __device__ __forceinline__ void Step::load_states_of(HeldStates<Kind::scan, kInd
       const int item = thread() + k * THREADS;
       if (item >= Items::kItems) continue;
       const int c = item / Items::kLanesOf % Items::kOwn;
-      const float* state = act_.from(item / (Items::kOwn * Items::kLanesOf));
+      const float* state = from_place(item / (Items::kOwn * Items::kLanesOf));
       const int at = scan_at<Items>(layer, c, item % Items::kLanesOf);
       const bool exists = has_state<Items::kOf.x>(state, c);
 #pragma unroll
@@ -112,7 +128,7 @@ __device__ __forceinline__ void Step::load_states_of(HeldStates<Kind::cell, kInd
     for (int k = 0; k < Items::kPer; ++k) {
       const int item = thread() + k * THREADS, c = item % Items::kOwn;
       if (item >= Items::kItems) continue;
-      const float* state = act_.from(item / Items::kOwn % AGENTS);
+      const float* state = from_place(item / Items::kOwn % AGENTS);
       const int at = state_at<kVector, 1>(layer, Items::kOf.state_at, c);
       const bool exists = has_state<kVector>(state, c);
 #pragma unroll
@@ -146,7 +162,7 @@ template <int kIndex>
 __device__ __forceinline__ float Step::recalled_value(int layer, int item) const {
   using Items = CellItems<kIndex>;
   if (item >= Items::kRecalled) return 0.0f;
-  const float* const state = act_.from(item / Items::kUnits);
+  const float* const state = from_place(item / Items::kUnits);
   if (state == nullptr) return 0.0f;
   return state[layer * kNetwork.layer_floats + Items::kOf.state_at + item % Items::kUnits];
 }

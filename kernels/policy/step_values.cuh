@@ -55,10 +55,10 @@ __device__ __forceinline__ void Step::kept() {
 
 __device__ __forceinline__ void Step::store(int agent, int output, float value) const {
   const long long index = static_cast<long long>(agent) * kAnswers + output;
-  if (args_.out != nullptr) {
-    args_.out[index] = value;
+  if (answers_.out != nullptr) {
+    answers_.out[index] = value;
   } else {
-    store_tagged(args_.tagged + index, args_.sequence, value);
+    store_tagged(answers_.tagged + index, answers_.sequence, value);
   }
 }
 

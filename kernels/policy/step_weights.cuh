@@ -6,20 +6,26 @@
 namespace exphil {
 namespace policy {
 
-// Opens the board, and starts loading all weights of this block; the first use needs the block's sync in
-// group().
+// Opens the board, and starts copying the staged weights of this block. The block synchronises before the
+// first of them is awaited.
 __device__ __forceinline__ void Step::start() {
-  board_.open();
+  if (thread() == THREADS - 32) {  // of the warp with the fewest weights of its own
+    board_.begin();
 #if STAGED
-  if (thread() == 0) {
-    for (int i = 0; i < 2 + kNetwork.layers; ++i) bulk_init(act_.arrived() + i);
+    constexpr int kSections = 2 + kNetwork.layers;
+    for (int i = 0; i < kSections + kNetwork.layers; ++i) bulk_init(act_.arrived() + i);
     bulk_publish_init();
-    if (kTeam.input.bytes > 0) stage(0, kTeam.input_at, kTeam.input.bytes);
-    for (int l = 0; l < kNetwork.layers; ++l) stage(2 + l, kTeam.layer_at(l), kTeam.layer.bytes);
-    stage(1, kTeam.output_at, kTeam.output.bytes);
-  }
+    if (kTeam.input.bytes > 0) stage(0, kTeam.input_at, kTeam.input_at, kTeam.input.bytes);
+    for (int l = 0; l < kNetwork.layers; ++l) {
+      stage(2 + l, kTeam.layer_at(l), kTeam.layer_at(l), kTeam.layer.bytes);
+    }
+    for (int l = 1; STAGED == kStageAll && l < kNetwork.layers; ++l) {
+      stage(kSections + l, kTeam.staged_first_at(l), kTeam.first_at(l), kTeam.first_bytes);
+    }
+    stage(1, kTeam.output_at, kTeam.output_at, kTeam.output.bytes);
 #endif
-  hold_first(0);
+  }
+  board_.open();
 }
 
 // Waits for the weights of a list.
@@ -40,9 +46,17 @@ __device__ __forceinline__ const char* Step::section(int arrived, long long at) 
 #endif
 }
 
+// The matrix of a layer's first product, where that is staged.
+__device__ __forceinline__ const void* Step::staged_first(int layer) const {
 #if STAGED
-__device__ __forceinline__ void Step::stage(int arrived, long long at, long long bytes) {
-  bulk_copy(act_.arrived() + arrived, staged_ + at, share_ + at, static_cast<unsigned>(bytes));
+  bulk_wait(act_.arrived() + 2 + kNetwork.layers + layer);
+#endif
+  return staged_ + kTeam.staged_first_at(layer);
+}
+
+#if STAGED
+__device__ __forceinline__ void Step::stage(int arrived, long long to, long long from, long long bytes) {
+  bulk_copy(act_.arrived() + arrived, staged_ + to, share_ + from, static_cast<unsigned>(bytes));
 }
 #endif
 

@@ -1,12 +1,12 @@
 // A team: TEAM blocks that run one group of agents through a policy step. Each block has a part of every
-// weight matrix. It pushes results that the others need to the board of every block, a region of shared memory
-// with the same layout in all blocks. That goes in rounds: all blocks push, and each goes on when it has what
-// all of them have pushed.
+// weight matrix. It pushes results that the others need to the board of every block, a region of shared
+// memory with the same layout in all blocks. That goes in rounds: all blocks push, and each goes on when it
+// has what all of them have pushed.
 //
 // CLUSTER=1 (compute capability 9.0 and later): the team is a thread-block cluster. Pushes are stores to the
 // other blocks' shared memory, whose bytes the receiver counts: about 0.35 us from the push to the reader. A
-// barrier of the cluster would also wait for what the threads have under way to and from memory, 0.7 to 1 us
-// (bench/results/gated.md).
+// barrier of the cluster, which COUNTS=0 has instead, would also wait for what the threads have under way to
+// and from memory, 0.7 to 1 us (bench/results/gated.md).
 // CLUSTER=0: pushes go to a board in global memory, which each block copies after a barrier on a counter
 // there. All blocks must be resident (cooperative launch) and there is one team.
 #pragma once
@@ -22,16 +22,18 @@ class Board {
   __device__ Board(float* shared, float* global, unsigned* barrier, unsigned long long* words, float* token)
       : shared_(shared), global_(global), barrier_(barrier), words_(words), token_(token) {}
 
-  // Before the first push of a team: every block has opened its board. Of the groups after the first one:
-  // every block has read what the last one has put there.
-  __device__ void open() const {
+  // Before the first push of a team: every block has opened its board, which one thread has begun. Of the
+  // groups after the first one: every block has read what the last one has put there.
+  __device__ void begin() const {
 #if CLUSTER
     if constexpr (TEAM == 1) return;
-    if (threadIdx.x == 0) {
-      device::begin_arrivals(word(0)), device::begin_arrivals(word(1));
-      device::publish_arrivals();
-    }
-    cluster_arrive();
+    device::begin_arrivals(word(0)), device::begin_arrivals(word(1));
+    device::publish_arrivals();
+#endif
+  }
+  __device__ void open() const {
+#if CLUSTER
+    if constexpr (TEAM > 1) device::cluster_arrive_relaxed();
 #endif
   }
   __device__ void open_again() const {
@@ -60,7 +62,13 @@ class Board {
     } else {
 #if CLUSTER
 #pragma unroll
-      for (int rank = first; rank < TEAM; rank += step) device::send(place, rank, value, word(round_ % 2));
+      for (int rank = first; rank < TEAM; rank += step) {
+        if constexpr (kCounts) {
+          device::send(place, rank, value, word(round_ % 2));
+        } else {
+          store_cluster(place, rank, value);
+        }
+      }
 #else
       (void)step;
       if (first == 0) __stcg(global_ + (place - shared_), value);
@@ -77,6 +85,10 @@ class Board {
   __device__ unsigned pushed(int floats) const {
     if constexpr (TEAM == 1) return 0;
 #if CLUSTER
+    if constexpr (!kCounts) {
+      cluster_arrive();
+      return 0;
+    }
     if (threadIdx.x == 0) device::expect_bytes(word(round_ % 2), 4u * static_cast<unsigned>(floats + TEAM));
     if (threadIdx.x < TEAM) {
       device::send(token_, static_cast<int>(threadIdx.x), 0.0f, word(round_ % 2));
@@ -94,9 +106,13 @@ class Board {
     } else {
 #if CLUSTER
       (void)pushed;
-      device::await_bytes(word(round_ % 2), round_ / 2 % 2);
-      ++round_;
-      __syncthreads();
+      if constexpr (kCounts) {
+        device::await_bytes(word(round_ % 2), round_ / 2 % 2);
+        ++round_;
+        __syncthreads();
+      } else {
+        cluster_wait();
+      }
 #else
       wait_at_barrier(barrier_, pushed);
 #endif
@@ -119,6 +135,7 @@ class Board {
 
  private:
 #if CLUSTER
+  static constexpr bool kCounts = COUNTS != 0;
   __device__ device::Arrivals* word(unsigned index) const {
     return reinterpret_cast<device::Arrivals*>(words_ + index);
   }

@@ -77,8 +77,15 @@ struct TeamSection {
   }
 };
 
-// The part that is staged in shared memory comes first; then the matrices of each layer's first product,
-// which the threads may hold in registers.
+// What of a block's weights is copied into its shared memory at the beginning (-D STAGED).
+enum Staging : int {
+  kStageNothing,
+  kStageSections,  // all but the matrices of each layer's first product, which the threads may hold in
+                   // registers
+  kStageAll,       // all but that of the first layer
+};
+
+// The part that is staged in shared memory comes first; then the matrices of each layer's first product.
 struct TeamLayout {
   TeamSection input, output, layer;
   MatrixPart first;
@@ -99,6 +106,12 @@ struct TeamLayout {
         firsts_at(staged_bytes),
         bytes(firsts_at + n.layers * first_bytes) {}
 
+  // Bytes of shared memory, and where in it the first matrix of a layer is, where that is staged.
+  constexpr long long staged(int how, int count) const {
+    const long long firsts = how == kStageAll ? (count - 1) * first_bytes : 0;
+    return how == kStageNothing ? 0 : staged_bytes + firsts;
+  }
+  constexpr long long staged_first_at(int index) const { return staged_bytes + (index - 1) * first_bytes; }
   constexpr long long layer_at(int index) const { return layers_at + index * layer.bytes; }
   constexpr long long first_at(int index) const { return firsts_at + index * first_bytes; }
 };
@@ -109,6 +122,16 @@ struct TeamLayout {
 // of it.
 constexpr bool takes_turns(const Network& n, int vector) {
   return vector == n.hidden && n.has(Kind::cell);
+}
+
+// What products make of a cell's state before the frame: of every layer by itself.
+constexpr bool of_recall(const Network& n, int vector) {
+  for (const GatedCell& cell : n.cells) {
+    for (const int h : cell.h) {
+      if (h == vector && h != kNoVector) return true;
+    }
+  }
+  return false;
 }
 
 // Those up to `go` are the board, which the blocks of a team write to each other.
@@ -123,7 +146,7 @@ struct ActivationLayout {
   Part<float> norm_scale, norm_mean;       // {agents} each
   Part<const float*> from;                 // {agents}: states to read; null beyond the last agent
   Part<float*> to;                         // {agents}: states to write
-  Part<unsigned long long> arrived;        // barriers of the staged sections: input, output, the layers
+  Part<unsigned long long> arrived;        // barriers of what is staged: input, output, layers, firsts
   Part<unsigned long long> words;          // in which a block of a cluster counts what it is sent
   Part<float> token;
   int residual_rows = 0;
@@ -135,7 +158,7 @@ struct ActivationLayout {
     long long end = go.end();
     for (int v = 0; v < kMostVectors; ++v) {
       if (plan.places[v] == Place::own) {
-        vectors[v] = Part<float>(end, 1LL * agents * own_channels(n, team, v));
+        vectors[v] = Part<float>(end, (of_recall(n, v) ? n.layers : 1LL) * agents * own_channels(n, team, v));
         end = vectors[v].end();
       }
       if (plan.places[v] == Place::heads) {
@@ -200,7 +223,7 @@ struct ActivationLayout {
     norm_mean = Part<float>(norm_scale.end(), centres ? agents : 0, sizeof(float));
     from = Part<const float*>(norm_mean.end(), agents, sizeof(float*));
     to = Part<float*>(from.end(), agents, sizeof(float*));
-    arrived = Part<unsigned long long>(to.end(), 2 + n.layers, sizeof(unsigned long long));
+    arrived = Part<unsigned long long>(to.end(), 2 + 2 * n.layers, sizeof(unsigned long long));
     words = Part<unsigned long long>(arrived.end(), 2, sizeof(unsigned long long));
     token = Part<float>(words.end(), 1, sizeof(float));
     bytes = round_up_bytes(token.end(), 16);

@@ -60,8 +60,8 @@ std::vector<std::string> PolicyDims::defines() const {
 std::vector<std::string> TeamShape::defines(const PolicyDims& dims) const {
   std::vector<std::string> all = dims.defines();
   all.insert(all.end(), {define("TEAM", team), define("THREADS", threads), define("AGENTS", agents),
-                         define("CLUSTER", cluster ? 1 : 0), define("STAGED", staged ? 1 : 0),
-                         define("ARMED", armed ? 1 : 0)});
+                         define("CLUSTER", cluster ? 1 : 0), define("STAGED", staged),
+                         define("COUNTS", counts ? 1 : 0), define("ARMED", armed ? 1 : 0)});
   return all;
 }
 
@@ -74,7 +74,7 @@ policy::ActivationLayout TeamShape::activations(const PolicyDims& dims) const {
 }
 
 long long TeamShape::shared_bytes(const PolicyDims& dims) const {
-  return (staged ? weights(dims).staged_bytes : 0) + activations(dims).bytes;
+  return weights(dims).staged(staged, dims.network().layers) + activations(dims).bytes;
 }
 
 }  // namespace exphil::cuda

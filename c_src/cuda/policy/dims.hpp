@@ -37,7 +37,9 @@ struct PolicyDims {
 // One launch shape of policy_step.
 struct TeamShape {
   int team = 1, threads = 256, agents = 1;
-  bool cluster = false, staged = false;
+  bool cluster = false;
+  policy::Staging staged = policy::kStageNothing;
+  bool counts = true;  // blocks of a cluster count what they receive; false: they meet at its barriers
   bool armed = false;  // launched before its observation is there; agents = 1
 
   std::vector<std::string> defines(const PolicyDims& dims) const;

@@ -172,10 +172,10 @@ std::vector<KernelSpec> row_modules(const DeviceProperties& device, const Policy
   for (int cell = 0; cell < policy::kMostPhases; ++cell) {
     const std::vector<walk::Shape> shapes = cell_walk_candidates(device, dims, tuning, cell);
     if (shapes.empty()) continue;
-    modules.push_back(cell_walk_kernel(dims, cell, shapes.front(), tuning.walk_counts != 0));
+    modules.push_back(cell_walk_kernel(dims, cell, shapes.front(), tuning.counts != 0));
     const int product = pipelined_product(dims, tuning);
     if (product == policy::kNoPhase) continue;
-    modules.push_back(cell_walk_kernel(dims, cell, shapes.front(), tuning.walk_counts != 0, true));
+    modules.push_back(cell_walk_kernel(dims, cell, shapes.front(), tuning.counts != 0, true));
     modules.push_back(product_follow_kernel(dims, product));
   }
   return modules;

@@ -45,9 +45,9 @@ std::vector<TeamShape> team_candidates(const DeviceProperties& device, const Pol
   for (const bool cluster : {true, false}) {
     if (cluster && device.architecture() < 90) continue;
     if (tuning.cluster >= 0 && cluster != (tuning.cluster == 1)) continue;
-    for (const bool staged : {true, false}) {
-      if (staged && !cluster) continue;  // the bulk copies need clusters
-      if (tuning.staged >= 0 && staged != (tuning.staged == 1)) continue;
+    for (const policy::Staging staged : {policy::kStageAll, policy::kStageSections, policy::kStageNothing}) {
+      if (staged != policy::kStageNothing && !cluster) continue;  // the bulk copies need clusters
+      if (tuning.staged >= 0 ? staged != tuning.staged : staged == policy::kStageAll) continue;
       for (int team = cluster ? 16 : policy::power_of_two_within(std::min(device.multiprocessors, 64));
            team >= 1; team /= 2) {
         if (team > useful || (tuning.team > 0 && team != tuning.team)) continue;
@@ -56,12 +56,23 @@ std::vector<TeamShape> team_candidates(const DeviceProperties& device, const Pol
         shape.agents = agents;
         shape.cluster = cluster;
         shape.staged = staged;
+        shape.counts = tuning.counts != 0;
         shape.threads = threads > 0 ? threads : default_threads(dims, team);
         if (shape.shared_bytes(dims) <= device.max_shared_per_block) shapes.push_back(shape);
       }
     }
   }
   return shapes;
+}
+
+// Its weights are there before its frame is, so that all of them are staged where they fit. A step that
+// begins with its frame would have to wait for more of them (bench/results/gated.md).
+TeamShape armed_shape(TeamShape shape, const PolicyDims& dims, const DeviceProperties& device) {
+  shape.armed = true;
+  if (shape.staged == policy::kStageNothing || dims.network().layers == 1) return shape;
+  TeamShape all = shape;
+  all.staged = policy::kStageAll;
+  return all.shared_bytes(dims) <= device.max_shared_per_block ? all : shape;
 }
 
 KernelSpec team_kernel(const PolicyDims& dims, const TeamShape& shape) {
@@ -111,9 +122,9 @@ bool TeamRunner::try_shape(const TeamShape& shape) {
 }
 
 void TeamRunner::prepare_armed() {
-  TeamShape shape = shape_;
-  shape.armed = true;
-  const CUfunction function = context_.kernels().get(team_kernel(dims_, shape), shared_bytes_);
+  const TeamShape shape = armed_shape(shape_, dims_, context_.properties());
+  armed_shared_bytes_ = static_cast<unsigned>(shape.shared_bytes(dims_));
+  const CUfunction function = context_.kernels().get(team_kernel(dims_, shape), armed_shared_bytes_);
   if (shape.cluster && !allow_cluster(function, shape.team)) {
     core::fail(core::ErrorKind::unsupported, ":latency", context_.properties().name,
                " refuses a cluster of the size that latency: :armed needs");
@@ -136,7 +147,7 @@ void TeamRunner::launch_armed(CUstream stream, policy::StepArguments arguments,
 CUresult TeamRunner::launch_early(CUfunction function, CUstream stream, unsigned blocks,
                                   void** parameters) const {
   AttributedLaunch launch(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, blocks, shape_.threads,
-                          shared_bytes_, stream);
+                          armed_shared_bytes_, stream);
   launch.attribute.value.programmaticStreamSerializationAllowed = 1;
   return driver().cuLaunchKernelEx(&launch.config, function, parameters, nullptr);
 }
@@ -151,16 +162,17 @@ void TeamRunner::launch(CUfunction function, CUstream stream, policy::StepArgume
   const int groups = (arguments.count + shape_.agents - 1) / shape_.agents;
   const auto blocks = static_cast<unsigned>(std::min(groups, most_teams_) * shape_.team);
   const auto threads = static_cast<unsigned>(shape_.threads);
+  const unsigned shared = function == armed_ ? armed_shared_bytes_ : shared_bytes_;
   if (function == armed_ && shape_.cluster && driver().cuLaunchKernelEx != nullptr) {
     context_.check(launch_early(function, stream, blocks, parameters), "cuLaunchKernelEx(policy_step_armed)");
   } else if (shape_.cluster) {
-    context_.check(driver().cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, shared_bytes_, stream,
-                                           parameters, nullptr),
-                   "cuLaunchKernel(policy_step)");
+    context_.check(
+        driver().cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, shared, stream, parameters, nullptr),
+        "cuLaunchKernel(policy_step)");
   } else {
-    context_.check(driver().cuLaunchCooperativeKernel(function, blocks, 1, 1, threads, 1, 1, shared_bytes_,
-                                                      stream, parameters),
-                   "cuLaunchCooperativeKernel(policy_step)");
+    context_.check(
+        driver().cuLaunchCooperativeKernel(function, blocks, 1, 1, threads, 1, 1, shared, stream, parameters),
+        "cuLaunchCooperativeKernel(policy_step)");
   }
 }
 

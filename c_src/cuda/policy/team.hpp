@@ -58,7 +58,7 @@ class TeamRunner {
   const PolicyDims& dims_;
   TeamShape shape_;
   CUfunction function_ = nullptr, armed_ = nullptr;
-  unsigned shared_bytes_ = 0;
+  unsigned shared_bytes_ = 0, armed_shared_bytes_ = 0;
   int most_teams_ = 1;
   std::shared_ptr<DeviceBuffer> weights_;
   DeviceBuffer board_, barrier_;
@@ -68,6 +68,8 @@ class TeamRunner {
 // The shapes worth trying on a device, best first.
 std::vector<TeamShape> team_candidates(const DeviceProperties& device, const PolicyDims& dims,
                                        const PolicyTuning& tuning, int agents);
+// The shape of a launch ahead of its frame, from that of a step.
+TeamShape armed_shape(TeamShape shape, const PolicyDims& dims, const DeviceProperties& device);
 KernelSpec team_kernel(const PolicyDims& dims, const TeamShape& shape);
 
 }  // namespace exphil::cuda

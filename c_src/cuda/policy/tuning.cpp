@@ -35,7 +35,7 @@ std::map<std::string, Member> members() {
           {"window_rows", &PolicyTuning::window_rows},
           {"window_rounds", &PolicyTuning::window_rounds},
           {"walk_team", &PolicyTuning::walk_team},
-          {"walk_counts", &PolicyTuning::walk_counts},
+          {"counts", &PolicyTuning::counts},
           {"pipeline", &PolicyTuning::pipeline},
           {"armed_microseconds", &PolicyTuning::armed_microseconds},
           {"spin_microseconds", &PolicyTuning::spin_microseconds}};

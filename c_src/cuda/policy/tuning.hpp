@@ -13,7 +13,7 @@ struct PolicyTuning {
   int batch_threads = 0;           // the same for several agents
   int batch_agents = 8;            // agents per team at a time
   int cluster = -1;                // 1, 0; -1: where the device has clusters
-  int staged = -1;                 // weights staged in shared memory: 1, 0; -1: where they fit
+  int staged = -1;                 // weights staged in shared memory (policy::Staging); -1: what fits
   int inline_obs = 1;              // one agent's observation is passed as a kernel argument
   std::int64_t fused_limit = -1;   // most agents per call for policy_step; more go through the products
   std::int64_t some_blocks = 384;  // fewest blocks of product_some; fewer: product_few
@@ -32,7 +32,7 @@ struct PolicyTuning {
   int walk_team = -1;  // blocks of a cluster of policy_cell_walk; 0: a launch for each frame; -1: chosen
   int pipeline = 1;  // layers that are walked may run side by side: blocks that share a cluster's rows of the
                      // product between two; 0: one layer after another
-  int walk_counts = 1;  // its blocks count the bytes that they receive; 0: a barrier of the cluster
+  int counts = 1;  // blocks of a cluster count the bytes that they receive, in steps and walks; 0: a barrier
   std::int64_t armed_microseconds = 1000;  // how long an armed step waits on the GPU
   std::int64_t spin_microseconds = 2000;   // before a waiting thread sleeps
 };

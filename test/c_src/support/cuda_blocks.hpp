@@ -23,6 +23,7 @@ inline void cluster_sync() {
   grid::sync_cluster();
 }
 inline void cluster_arrive() {}
+inline void cluster_arrive_relaxed() {}
 inline void cluster_wait() {
   grid::sync_cluster();
 }

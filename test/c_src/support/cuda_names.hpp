@@ -188,7 +188,8 @@ inline void multiply_tf32(const unsigned (&weights)[4], const unsigned (&rows)[2
 
 // Of kernels/common/cluster.cuh. Whoever waits for bytes waits for the whole cluster: then all of them have
 // been sent, or the grid is stuck.
-inline const float* launder(const float* pointer) {
+template <class T>
+T* launder(T* pointer) {
   return pointer;
 }
 inline int launder(int value) {

@@ -140,7 +140,7 @@ TEST_CASE("walks of gated policies on an emulated GPU", "[.emulated_gated_walk]"
 // Two clusters of blocks that count bytes or meet at barriers; five blocks share 96 units unevenly; one
 // alone.
 TEST_CASE("walks of gated policies run without a GPU", "[cuda][policy][emulated][gated][walk]") {
-  for (const char* tuning : {"walk_team=4", "walk_team=4,walk_counts=0", "walk_team=5", "walk_team=1"}) {
+  for (const char* tuning : {"walk_team=4", "walk_team=4,counts=0", "walk_team=5", "walk_team=1"}) {
     const std::string all = std::string("cluster=0,team=1,inline_obs=0,batch_agents=2,") + tuning;
     require_emulated("[.emulated_gated_walk]",
                      {{"FAKE_CUDA_CAPABILITY", "90"}, {"EXPHIL_NATIVE_POLICY", all}});
@@ -187,7 +187,7 @@ TEST_CASE("walks of every shape on the GPU", "[cuda][gpu][policy][gated][walk]")
         CHECK(expected == stepped(*policy, frames));
       }
       for (const char* tuning : {"walk_team=16", "walk_team=16,pipeline=0", "walk_team=16,pipeline=5",
-                                 "walk_team=16,walk_counts=0,pipeline=2", "walk_team=8", "walk_team=2"}) {
+                                 "walk_team=16,counts=0,pipeline=2", "walk_team=8", "walk_team=2"}) {
         if (std::strstr(tuning, "=16") != nullptr && !large_clusters) continue;
         CAPTURE(tuning);
         const Environment walked("EXPHIL_NATIVE_POLICY", tuning);

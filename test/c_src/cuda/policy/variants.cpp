@@ -16,6 +16,7 @@ namespace exphil::cuda {
 namespace {
 
 namespace mamba = core::mamba1;
+using policy::kStageAll, policy::kStageNothing, policy::kStageSections;
 
 mamba::Config sizes(std::int64_t d_model, std::int64_t d_inner, std::int64_t d_state, std::int64_t d_conv,
                     std::int64_t dt_rank, std::int64_t d_input, std::int64_t d_output, std::int64_t n_layer) {
@@ -44,8 +45,8 @@ void append_states(core::PolicyConfig config, policy::Phase phase, const std::ve
   }
 }
 
-KernelSpec step(const PolicyDims& dims, int team, int threads, int agents, bool cluster, bool staged,
-                bool armed = false) {
+KernelSpec step(const PolicyDims& dims, int team, int threads, int agents, bool cluster,
+                policy::Staging staged, bool armed = false) {
   TeamShape shape;
   shape.team = team, shape.threads = threads, shape.agents = agents;
   shape.cluster = cluster, shape.staged = staged, shape.armed = armed;
@@ -79,9 +80,9 @@ std::vector<test::GatedSpec> gated_variants(const char* architecture) {
 void append_played(const test::SafetensorsWriter& file, std::vector<KernelSpec>* all) {
   const PolicyDims d(test::load_policy(file)->config);
   for (const KernelSpec& kernel : row_kernels(d)) all->push_back(kernel);
-  for (const bool armed : {false, true}) all->push_back(step(d, 16, 256, 1, true, true, armed));
-  all->push_back(step(d, 16, 256, 8, true, false));
-  all->push_back(step(d, 16, 256, 1, false, false));
+  for (const bool armed : {false, true}) all->push_back(step(d, 16, 256, 1, true, kStageAll, armed));
+  all->push_back(step(d, 16, 256, 8, true, kStageNothing));
+  all->push_back(step(d, 16, 256, 1, false, kStageNothing));
 }
 
 // Of the size that is played, with the states of its public sizes; every form in small, with keys that do not
@@ -111,7 +112,7 @@ void append_heads(std::vector<KernelSpec>* all) {
     for (const KernelSpec& kernel : row_kernels(d)) {
       if (first || kernel.file != "policy/product.cu") all->push_back(kernel);
     }
-    all->push_back(first ? step(d, 1, 128, 2, false, false) : step(d, 4, 128, 1, true, true));
+    all->push_back(first ? step(d, 1, 128, 2, false, kStageNothing) : step(d, 4, 128, 1, true, kStageAll));
     first = false;
   }
 }
@@ -141,25 +142,25 @@ std::vector<KernelSpec> policy_kernel_variants() {
   by_layer.spec.norm = core::NormKind::layer, by_layer.spec.dt_min = 0.001f, by_layer.spec.dt_max = 0.1f;
   const PolicyDims mean = dims(by_mean), normed = dims(by_layer, 70, true);
   std::vector<KernelSpec> all = {
-      step(melee, 16, 256, 1, true, true),
-      step(melee, 16, 256, 8, true, true),
-      step(melee, 8, 512, 1, true, false),
-      step(melee, 16, 256, 1, false, false),
-      step(odd, 4, 128, 1, true, true),
-      step(odd, 1, 128, 2, false, false),
-      step(wide, 16, 256, 1, false, false),
-      step(exphil, 16, 256, 1, true, true),
-      step(exphil, 16, 256, 8, true, true),
-      step(exphil, 16, 256, 1, false, false),
-      step(mean, 4, 128, 1, true, true),
-      step(normed, 1, 128, 2, false, false),
-      step(bytes, 16, 256, 8, true, true),
-      step(half, 1, 128, 2, false, false),
-      step(melee_bf16, 16, 256, 1, true, true),
-      step(melee_int8, 16, 256, 1, false, false),
-      step(melee, 16, 256, 1, true, true, true),
-      step(odd, 1, 128, 1, false, false, true),
-      step(wide, 16, 256, 1, false, false, true),
+      step(melee, 16, 256, 1, true, kStageAll),
+      step(melee, 16, 256, 8, true, kStageSections),
+      step(melee, 8, 512, 1, true, kStageNothing),
+      step(melee, 16, 256, 1, false, kStageNothing),
+      step(odd, 4, 128, 1, true, kStageAll),
+      step(odd, 1, 128, 2, false, kStageNothing),
+      step(wide, 16, 256, 1, false, kStageNothing),
+      step(exphil, 16, 256, 1, true, kStageAll),
+      step(exphil, 16, 256, 8, true, kStageSections),
+      step(exphil, 16, 256, 1, false, kStageNothing),
+      step(mean, 4, 128, 1, true, kStageAll),
+      step(normed, 1, 128, 2, false, kStageNothing),
+      step(bytes, 16, 256, 8, true, kStageSections),
+      step(half, 1, 128, 2, false, kStageNothing),
+      step(melee_bf16, 16, 256, 1, true, kStageAll),
+      step(melee_int8, 16, 256, 1, false, kStageNothing),
+      step(melee, 16, 256, 1, true, kStageAll, true),
+      step(odd, 1, 128, 1, false, kStageNothing, true),
+      step(wide, 16, 256, 1, false, kStageNothing, true),
       row_kernel(melee_bf16, melee_bf16.network().layer.phases[0], "policy_product_many"),
       row_kernel(half, half.network().layer.phases[0], "policy_product_few"),
       row_kernel(melee_tf32, melee_tf32.network().layer.phases[0], "policy_product_few"),
@@ -177,9 +178,10 @@ std::vector<KernelSpec> policy_kernel_variants() {
       for (const KernelSpec& kernel : row_kernels(gated)) all.push_back(kernel);
       const bool played = spec.units == 256;
       append_walks(gated, &all);
-      all.push_back(step(gated, played ? 16 : 4, played ? 256 : 128, 1, true, played));
-      all.push_back(step(gated, played ? 16 : 1, played ? 256 : 128, 8, false, false));
-      if (played) all.push_back(step(gated, 16, 256, 1, true, true, true));
+      all.push_back(
+          step(gated, played ? 16 : 4, played ? 256 : 128, 1, true, played ? kStageAll : kStageNothing));
+      all.push_back(step(gated, played ? 16 : 1, played ? 256 : 128, 8, false, kStageNothing));
+      if (played) all.push_back(step(gated, 16, 256, 1, true, kStageAll, true));
     }
   }
   append_heads(&all);
