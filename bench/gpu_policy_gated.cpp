@@ -30,15 +30,18 @@ using namespace exphil::bench;
 using core::Policy;
 using core::State;
 
-constexpr std::int64_t kFrames = 3600, kSeq = 60, kWindows = 32, kMostAgents = 1024;
+constexpr std::int64_t kFrames = 3600, kSeq = 60, kWindows = 32;
+// AGENTS: the most of a batch, 4096 or 65536 for instance.
+const std::int64_t kMostAgents = from_environment("AGENTS", 1024);
 
 class Bench {
  public:
   explicit Bench(std::shared_ptr<Policy> policy)
       : policy_(std::move(policy)),
         config_(policy_->config()),
-        obs_(test::Random(1).vector(static_cast<std::size_t>(kFrames * config_.d_input), -1, 1)),
-        out_(static_cast<std::size_t>(kFrames * config_.d_output)) {}
+        obs_(test::Random(1).vector(
+            static_cast<std::size_t>(std::max(kFrames, kMostAgents) * config_.d_input), -1, 1)),
+        out_(static_cast<std::size_t>(std::max(kFrames, kMostAgents) * config_.d_output)) {}
 
   void check() {
     const auto outputs = static_cast<std::size_t>(config_.d_output);
@@ -60,6 +63,34 @@ class Bench {
     const Floats first(last.begin(), last.begin() + config_.d_output),
         end(stepped.end() - config_.d_output, stepped.end());
     report("window: unlike stepping, bits", static_cast<double>(bit_differences(first, end)), 0);
+    for (const std::int64_t count : {3, 40, 300, 1024}) batch(count);
+  }
+
+  // Two frames of agents in one call and of each by itself.
+  void batch(std::int64_t count) {
+    const auto outputs = static_cast<std::size_t>(config_.d_output);
+    std::vector<std::unique_ptr<State>> states;
+    std::vector<State*> together, alone;
+    for (std::int64_t i = 0; i < 2 * count; ++i) {
+      states.push_back(policy_->new_state());
+      (i < count ? together : alone).push_back(states.back().get());
+    }
+    Floats all(static_cast<std::size_t>(count) * outputs), each = all;
+    std::int64_t different = 0;
+    for (std::int64_t frame = 0; frame < 2; ++frame) {
+      policy_->step(together.data(), count, obs(frame), all.data());
+      for (std::int64_t i = 0; i < count; ++i) {
+        policy_->step(&alone[static_cast<std::size_t>(i)], 1, obs(frame + i),
+                      each.data() + static_cast<std::size_t>(i) * outputs);
+      }
+      different += bit_differences(all, each);
+    }
+    for (std::int64_t i = 0; i < count; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      different += bit_differences(read(*together[at]), read(*alone[at]));
+    }
+    report(core::message("step of ", count, " agents: unlike alone, bits").c_str(),
+           static_cast<double>(different), 0);
   }
 
   void times() {
@@ -78,12 +109,13 @@ class Bench {
     time("prefill, 3600 frames", 10, [&] { policy_->prefill(*one, obs(0), kFrames, out_.data()); });
     std::vector<std::unique_ptr<State>> states;
     std::vector<State*> pointers;
-    for (const std::int64_t count : {1, 2, 8, 32, 256, 1024}) {
+    for (const std::int64_t count : {1, 2, 8, 32, 256, 512, 1024, 4096, 65536}) {
+      if (count > kMostAgents) break;
       while (static_cast<std::int64_t>(states.size()) < count) {
         states.push_back(policy_->new_state());
         pointers.push_back(states.back().get());
       }
-      time(core::message("step, ", count, count == 1 ? " agent" : " agents").c_str(), 500,
+      time(core::message("step, ", count, count == 1 ? " agent" : " agents").c_str(), count > 1024 ? 50 : 500,
            [&] { policy_->step(pointers.data(), count, obs(0), out_.data()); });
     }
   }
@@ -147,7 +179,7 @@ void time_kernels(cuda::Context& context, const core::PolicyWeights& weights) {
     clear(buffers.in.address(), buffers.in.bytes());
     time_job(core::message(sequences, " x 60, all outputs"), buffers, job);
   }
-  for (const std::int64_t agents : {std::int64_t{256}, kMostAgents}) {
+  for (const std::int64_t agents : {std::int64_t{256}, std::int64_t{1024}, std::int64_t{4096}}) {
     cuda::RowBuffers buffers;
     buffers.reserve(context, dims, agents);
     clear(buffers.in.address(), buffers.in.bytes());
@@ -181,7 +213,7 @@ void run(const char* path, core::Precision precision, const std::string& tuning)
   load.precision = precision;
   const auto weights = core::load_weights(core::Checkpoint::open(path), load);
   core::PolicyOptions options;
-  options.max_sessions = kMostAgents + 16;
+  options.max_sessions = std::max<std::int64_t>(kMostAgents, 2048) + 16;
   const auto context = cuda::Context::open(0);
   const Clock::time_point begin = Clock::now();
   Bench bench(cuda::load_policy(context, weights, options));

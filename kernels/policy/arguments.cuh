@@ -167,6 +167,15 @@ struct CellArguments : RowStates {
 };
 static_assert(sizeof(CellArguments) <= 128, "arguments of policy/cell.cu");
 
+// policy/cell_batch.cu
+struct CellBatchArguments : RowStates {
+  ProductMatrix of_x, of_h;  // the products
+  const float* in;           // hidden before the layer
+  float* out;                // and after it, in another array
+  float epsilon;             // of the norm of `in`
+  int first_layer;           // not 0: whose norm may count other values
+};
+
 // policy/cell_walk.cu, without h, carry and step.
 struct CellWalkArguments : CellArguments {
   ProductMatrix recurrent;  // the product of the states

@@ -49,8 +49,8 @@ struct PhaseProduct {
 };
 
 // The factors of a row that the product reads, by a warp.
-template <class Epilogue>
-__device__ __forceinline__ NormFactors row_factors(const float* x, const ProductArguments& args) {
+template <class Epilogue, class Arguments>
+__device__ __forceinline__ NormFactors row_factors(const float* x, const Arguments& args) {
   if constexpr (Epilogue::kFirst != Epilogue::kValues) {
     if (args.first_layer != 0) {
       return norm_factors<Epilogue::kNorm, Epilogue::kFirst, Epilogue::kK>(x, args.epsilon);
@@ -61,8 +61,8 @@ __device__ __forceinline__ NormFactors row_factors(const float* x, const Product
 
 // A sum of stored weights, with what its column has beside them; `mean` is that of its row of X.
 template <class Epilogue>
-__device__ __forceinline__ float completed(float sum, const ProductArguments& args, int column, float mean) {
-  return centred<Epilogue::kCentres>(sum, args.row_scale, args.row_sums, column, mean);
+__device__ __forceinline__ float completed(float sum, const ProductMatrix& matrix, int column, float mean) {
+  return centred<Epilogue::kCentres>(sum, matrix.row_scale, matrix.row_sums, column, mean);
 }
 
 // What completes the sums of a row, where a launch before has found it. Not by __ldg, which may have read

@@ -4,7 +4,7 @@
 
 #include "core/error.hpp"
 #include "cuda/device/slow_call.hpp"
-#include "kernels/policy/row_layout.cuh"
+#include "kernels/policy/cell_batch_layout.cuh"
 
 namespace exphil::cuda {
 namespace {
@@ -16,6 +16,9 @@ const char* const kFiles[] = {
     "policy/heads.cu",   "policy/gate.cu",        "policy/angle.cu", "policy/rotation.cu", "policy/delay.cu"};
 const char* const kIndexNames[] = {"PRODUCT", "CONVOLUTION", "MEAN",  "SCAN",     "CELL",
                                    "HEADS",   "GATE",        "ANGLE", "ROTATION", "DELAY"};
+
+// It needs more shared memory than every launch has, and has a file of its own.
+const std::string kCellBatch = "policy_cell_batch";
 
 // The kernels of a phase, in the order in which RowKernels::Walk finds them.
 std::vector<std::string> entries(const policy::Network& n, policy::Phase phase) {
@@ -35,7 +38,10 @@ std::vector<std::string> entries(const policy::Network& n, policy::Phase phase) 
       return {"policy_mean"};
     case Kind::cell:
       if (n.cells[phase.index].before == policy::kNoVector) return {"policy_cell_time"};
-      return {"policy_cell_recall", "policy_cell_frame"};
+      if (policy::cell_products(n, n.cells[phase.index]).x == policy::kNoPhase) {
+        return {"policy_cell_recall", "policy_cell_frame"};
+      }
+      return {"policy_cell_recall", "policy_cell_frame", kCellBatch};
     case Kind::heads:
       return {"policy_heads_batch", "policy_heads_time"};
     case Kind::gate:
@@ -145,7 +151,10 @@ KernelSpec row_kernel(const PolicyDims& dims, policy::Phase phase, const std::st
   std::vector<std::string> defines = dims.defines();
   defines.push_back(define(kIndexNames[kind], phase.index));
   const bool diagonal = phase.kind == Kind::product && dims.network().products[phase.index].diagonal;
-  return {diagonal ? "policy/diagonal.cu" : kFiles[kind], entry, defines};
+  const char* const file = diagonal              ? "policy/diagonal.cu"
+                           : entry == kCellBatch ? "policy/cell_batch.cu"
+                                                 : kFiles[kind];
+  return {file, entry, defines};
 }
 
 std::vector<KernelSpec> row_kernels(const PolicyDims& dims) {
@@ -226,11 +235,14 @@ RowKernels::RowKernels(Context& context, const PolicyDims& dims, const PolicyTun
 }
 
 RowKernels::BlockKernels RowKernels::kernels_of(const policy::Block& block) const {
+  const policy::Network& n = dims_.network();
   BlockKernels all;
   for (int i = 0; i < block.count; ++i) {
     all.emplace_back();
-    for (const std::string& entry : entries(dims_.network(), block.phases[i])) {
-      all.back().push_back(context_.kernels().get(row_kernel(dims_, block.phases[i], entry)));
+    for (const std::string& entry : entries(n, block.phases[i])) {
+      const policy::GatedCell& cell = n.cells[block.phases[i].index];
+      const std::size_t shared = entry == kCellBatch ? policy::cell_batch_shared_bytes(n, cell) : 0;
+      all.back().push_back(context_.kernels().get(row_kernel(dims_, block.phases[i], entry), shared));
     }
   }
   return all;

@@ -15,6 +15,7 @@ void RowKernels::Walk::block(const policy::Block& block, const Weights& weights,
     switch (phase.kind) {
       case Kind::product:
         if (n_.recalled(n_.products[phase.index].in)) break;  // in the launches of the cell
+        if (in_batched(phase.index)) break;
         product(n_.products[phase.index], weights[at], kernels[at], last_ ? job_.sequences : job_.rows);
         break;
       case Kind::convolution:
@@ -154,6 +155,7 @@ void RowKernels::Walk::scan(int index, const RowLayout::Phase* before, const Row
 
 void RowKernels::Walk::cell(int index, const Phases& phases, const Kernels& kernels) {
   const policy::GatedCell& p = n_.cells[index];
+  if (batched(p)) return batch(index, phases, kernels[2]);
   policy::CellArguments a{};
   static_cast<policy::RowStates&>(a) = sequences();
   for (int gate = 0; gate < formulas::gates_of(p.cell); ++gate) {
@@ -173,6 +175,27 @@ void RowKernels::Walk::cell(int index, const Phases& phases, const Kernels& kern
     recurrent_products(p.before, phases, a.sequences);
     start(kernels[1], all(columns), policy::kRowThreads, a);
   }
+}
+
+void RowKernels::Walk::batch(int cell, const Phases& phases, CUfunction kernel) {
+  const policy::GatedCell& p = n_.cells[cell];
+  const policy::CellProducts products = policy::cell_products(n_, p);
+  policy::CellBatchArguments a{};
+  static_cast<policy::RowStates&>(a) = sequences();
+  for (int i = 0; i < phases.block.count; ++i) {
+    const Phase phase = phases.block.phases[i];
+    if (phase.kind != Kind::product) continue;
+    (phase.index == products.x ? a.of_x : a.of_h) = k_.matrix(phases.weights[static_cast<std::size_t>(i)]);
+  }
+  std::memcpy(&a.epsilon, &n_.products[products.x].epsilon, sizeof(a.epsilon));
+  a.first_layer = layer_ == 0 ? 1 : 0;
+  a.in = array(n_.hidden);
+  other_hidden_ = !other_hidden_;
+  a.out = array(n_.hidden);
+  start(kernel,
+        {static_cast<unsigned>(n_.size(p.before) / policy::kBatchUnits),
+         grid_blocks(job_.rows, policy::kBatchRows)},
+        policy::kBatchThreads, a, static_cast<std::size_t>(policy::cell_batch_shared_bytes(n_, p)));
 }
 
 bool RowKernels::Walk::walked(int cell, const Phases& phases, const policy::CellArguments& arguments) const {

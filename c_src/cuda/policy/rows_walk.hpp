@@ -7,7 +7,7 @@
 
 #include "cuda/jit/launch.hpp"
 #include "cuda/policy/rows.hpp"
-#include "kernels/policy/row_layout.cuh"
+#include "kernels/policy/cell_batch_layout.cuh"
 
 namespace exphil::cuda {
 
@@ -46,12 +46,12 @@ class RowKernels::Walk {
 
   // ---- vectors ----
 
-  // The array of a vector. Of hidden there are two: the last rows do not overwrite the others, which they
-  // read.
+  // The array of a vector. Of hidden there are two: neither the last rows nor cells in one launch with their
+  // products overwrite what is read meanwhile.
   float* array(int vector) const {
     const int owner = policy::row_place(n_, vector).owner;
     if (owner == n_.outs) return job_.out;
-    if (owner == n_.hidden && has_last_rows(owner)) return b_.last_hidden.as<float>();
+    if (owner == n_.hidden && (has_last_rows(owner) || other_hidden_)) return b_.last_hidden.as<float>();
     if (owner == n_.frame) return b_.in.as<float>();  // which may be hidden
     return b_.arrays[static_cast<std::size_t>(owner)].as<float>();
   }
@@ -120,6 +120,18 @@ class RowKernels::Walk {
   };
 
   void cell(int index, const Phases& phases, const Kernels& kernels);
+  // Whether the frame of a batch is one launch, with both products before the cell; and that launch.
+  bool batched(const policy::GatedCell& cell) const {
+    return job_.batch && job_.keep_states && job_.rows <= k_.tuning_.cell_batch &&
+           policy::cell_products(n_, cell).x != policy::kNoPhase;
+  }
+  bool in_batched(int product) const {
+    const auto has = [&](const policy::GatedCell& cell) {
+      return batched(cell) && policy::cell_products(n_, cell).x == product;
+    };
+    return std::any_of(std::begin(n_.cells), std::end(n_.cells), has);
+  }
+  void batch(int cell, const Phases& phases, CUfunction kernel);
   // All frames in one launch, with the product of the states. False where there is none for them.
   bool walked(int cell, const Phases& phases, const policy::CellArguments& arguments) const;
   // The product of what the layer before writes, in a pipeline of layers.
@@ -128,12 +140,13 @@ class RowKernels::Walk {
   void recurrent_products(int before, const Phases& phases, std::int64_t sequences);
 
   template <class Arguments>
-  void start(CUfunction kernel, Dim3 grid, int threads, const Arguments& arguments) {
+  void start(CUfunction kernel, Dim3 grid, int threads, const Arguments& arguments,
+             std::size_t shared_bytes = 0) {
     const Dim3 block{static_cast<unsigned>(threads)};
     if (first_) {
-      launch(k_.context_, kernel, grid, block, 0, stream_, arguments);
+      launch(k_.context_, kernel, grid, block, shared_bytes, stream_, arguments);
     } else {
-      launch_overlapped(k_.context_, kernel, grid, block, 0, stream_, arguments);
+      launch_overlapped(k_.context_, kernel, grid, block, shared_bytes, stream_, arguments);
     }
     first_ = false;
   }
@@ -148,6 +161,7 @@ class RowKernels::Walk {
   unsigned number_ = 0;  // of the first layer
   int layer_ = 0;
   bool first_ = true;                                   // nothing of this job was launched yet
+  bool other_hidden_ = false;                           // hidden is in last_hidden
   bool last_ = false;                                   // only the last row of each sequence is computed
   std::array<bool, policy::kMostVectors> last_rows_{};  // whether an array holds those alone
 };

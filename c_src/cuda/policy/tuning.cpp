@@ -34,6 +34,7 @@ std::map<std::string, Member> members() {
           {"window_threads", &PolicyTuning::window_threads},
           {"window_rows", &PolicyTuning::window_rows},
           {"window_rounds", &PolicyTuning::window_rounds},
+          {"cell_batch", &PolicyTuning::cell_batch},
           {"walk_team", &PolicyTuning::walk_team},
           {"counts", &PolicyTuning::counts},
           {"pipeline", &PolicyTuning::pipeline},

@@ -182,6 +182,7 @@ const std::map<std::string, Runner>& runners() {
       {"policy_cell_recall", cell},
       {"policy_cell_frame", cell},
       {"policy_cell_time", cell},
+      {"policy_cell_batch", run_entry<policy::CellBatchArguments>},
       {"policy_heads_batch", run_entry<policy::HeadsArguments>},
       {"policy_heads_time", run_entry<policy::HeadsArguments>},
       {"policy_gate", run_entry<policy::GateArguments>},

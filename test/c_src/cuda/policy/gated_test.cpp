@@ -24,6 +24,7 @@ TEST_CASE("gated policies on an emulated GPU", "[.emulated_gated]") {
     check_on_device(make_gated(spec), 9, {2, 5});
   }
   check_on_device(gated_with_product(), 9, {2});
+  CHECK(emulated_launches("policy_cell_batch") > 0);
   CHECK(emulated_launches("policy_cell_frame") > 0);
   CHECK(emulated_launches("policy_cell_time") > 0);
   CHECK(emulated_launches("policy_step") > 0);

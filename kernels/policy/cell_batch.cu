@@ -1,0 +1,291 @@
+// A frame of a batch of agents through a cell that recalls its state, GRU or LSTM, with both products before
+// it: x = W norm(hidden) and h = U state, and the cell of their sums, in one launch. By themselves these are
+// five (row_scales, two products, policy/cell.cu), which write the sums and read them again. Launched by
+// c_src/cuda/policy/rows_walk.cpp. Compiled with the network and -D: CELL, its index.
+//
+// A block has a tile of kBatchRows agents and kBatchUnits units with all gates. Two of its four warps have
+// the sums of x, and two those of h, half of the agents each; a lane has 4 agents and 2 units. Then each of
+// the two lanes that have a sum of the same value gives the other one half of its own, and computes the other
+// half of the cells. All blocks read all of hidden, so that the output goes to another array.
+//
+// The order of each sum is that of policy/dot.cuh: a frame has the bits of a step.
+#include "kernels/common/device_memory.cuh"
+#include "kernels/policy/cell.cuh"
+#include "kernels/policy/cell_batch_layout.cuh"
+#include "kernels/policy/product_some.cuh"
+
+namespace exphil {
+namespace policy {
+
+constexpr CellProducts kProducts = cell_products(kNetwork, kIt);
+static_assert(kProducts.x != kNoPhase && !kIt.adds, "a layer of two products and a cell");
+using X = PhaseProduct<kProducts.x>;
+using H = PhaseProduct<kProducts.h>;
+static_assert(X::kOutputs == kGates * kUnits && H::kOutputs == kGates * kUnits && H::kK == kUnits &&
+                  kUnits % kBatchUnits == 0,
+              "one gate after another");
+
+constexpr int kLaneRows = 4, kLaneUnits = 2, kHalf = kBatchThreads / 2, kFours = kSegment / 4;
+static_assert(kBatchRows == 2 * 4 * kLaneRows && kBatchUnits == 8 * kLaneUnits && kHalf == 2 * 32,
+              "two warps for each product");
+
+// A segment of a product's tile: groups of four k. Padded against bank conflicts, as SomeSlice is.
+struct alignas(16) BatchSlice {
+  float4 x[kFours][kBatchRows + 1];
+  Group w[kFours][kGates * kBatchUnits];
+};
+struct BatchShared {
+  BatchSlice slices[kBatchStages][2];  // by product
+  StatePlace states[kBatchRows];
+  float scale[kBatchRows], mean[kBatchRows];
+};
+static_assert(sizeof(BatchShared) <= cell_batch_shared_bytes(kNetwork, kIt), "the launch's shared memory");
+
+class CellBatch {
+ public:
+  __device__ __forceinline__ explicit CellBatch(const CellBatchArguments& args)
+      : args_(args),
+        shared_(*reinterpret_cast<BatchShared*>(dynamic_shared())),
+        first_row_(static_cast<long long>(blockIdx.y) * kBatchRows),
+        first_unit_(static_cast<int>(blockIdx.x) * kBatchUnits),
+        weights_(of_x() ? weights<X>(args.of_x) : weights<H>(args.of_h)) {}
+
+  __device__ __forceinline__ void run() {
+    begin_launch_after();
+#pragma unroll
+    for (int s = 0; s + 1 < kBatchStages; ++s) copy_weights(s);
+    await_launch_before();
+    if (thread() < kBatchRows) {
+      const long long row = first_row_ + thread();
+      shared_.states[thread()] = row < args_.rows ? layer_state(args_, row) : StatePlace{nullptr, nullptr};
+    }
+    __syncthreads();
+#pragma unroll
+    for (int s = 0; s + 1 < kBatchStages; ++s) copy_rows(s), device::commit_copies();
+    load_states();
+    find_norms();
+#pragma unroll 1
+    for (int segment = 0; segment < most(X::kK, H::kK) / kSegment; ++segment) {
+      device::wait_copies<kBatchStages - 2>();
+      __syncthreads();
+      copy_weights(segment + kBatchStages - 1), copy_rows(segment + kBatchStages - 1);
+      device::commit_copies();
+      if (segment < segments()) add_segment(segment);
+    }
+    __syncthreads();
+    if (of_x()) {
+      give<kLaneRows / 2>();
+      __syncthreads();
+      finish<0>();
+    } else {
+      give<0>();
+      __syncthreads();
+      finish<kLaneRows / 2>();
+    }
+    put_zeros();
+  }
+
+ private:
+  // What the two lanes of a value give each other.
+  using Given = float[kGates][kBatchRows][kBatchUnits + 1];
+  static_assert(sizeof(Given) <= sizeof(BatchSlice[kBatchStages][2]), "in the place of the slices");
+
+  __device__ __forceinline__ static bool of_x() {
+    return thread() < kHalf;
+  }
+  __device__ __forceinline__ static int segments() {
+    return (of_x() ? X::kK : H::kK) / kSegment;
+  }
+  __device__ __forceinline__ static int own_row(int i) {
+    return thread() / 32 % 2 * (kBatchRows / 2) + lane_row(thread() % 32) + 4 * i;
+  }
+  __device__ __forceinline__ static int own_unit(int j) {
+    return lane_column(thread() % 32) + 8 * j;
+  }
+  __device__ __forceinline__ BatchSlice& slice(int segment) const {
+    return shared_.slices[segment % kBatchStages][of_x() ? 0 : 1];
+  }
+
+  // A thread copies one column of each segment's groups, where it has one.
+  static constexpr int kCopied = kGates * kBatchUnits;
+  static_assert(kCopied <= kHalf, "a thread for each column");
+  template <class P>
+  __device__ __forceinline__ const Group* weights(const ProductMatrix& matrix) const {
+    const int column = thread() % kHalf;
+    return static_cast<const Group*>(matrix.weights) + column / kBatchUnits * kUnits + first_unit_ +
+           column % kBatchUnits;
+  }
+  __device__ __forceinline__ void copy_weights(int segment) const {
+    constexpr int kStride = product_columns(X::kOutputs);
+    static_assert(kStride == product_columns(H::kOutputs), "as many columns of both");
+    if (segment >= segments() || thread() % kHalf >= kCopied) return;
+    const Group* const from = weights_ + segment * (kFours * kStride);
+    Group* const to = &slice(segment).w[0][thread() % kHalf];
+#pragma unroll
+    for (int g = 0; g < kFours; ++g)
+      device::copy_async<sizeof(Group)>(to + g * kCopied, from + g * kStride, true);
+  }
+
+  // And one group of every eighth row.
+  __device__ __forceinline__ void copy_rows(int segment) const {
+    constexpr int kStep = kHalf / kFours;
+    if (segment >= segments()) return;
+    const int g = thread() % kFours, first = thread() % kHalf / kFours;
+    float4* const to = &slice(segment).x[g][first];
+#pragma unroll
+    for (int i = 0; i < kBatchRows / kStep; ++i) {
+      const int row = first + i * kStep;
+      const bool exists = first_row_ + row < args_.rows;
+      const float* const from = of_x() ? hidden_row(exists ? row : 0) : state_row(exists ? row : 0);
+      device::copy_async<16>(to + i * kStep, from + segment * kSegment + 4 * g, exists);
+    }
+  }
+  __device__ __forceinline__ const float* hidden_row(int row) const {
+    return args_.in + (first_row_ + row) * X::kK;
+  }
+  __device__ __forceinline__ const float* state_row(int row) const {
+    return shared_.states[row].from + kIt.state_at;
+  }
+
+  // Both while the first copies are under way. The states are those of the cells that finish() computes.
+  __device__ __forceinline__ void load_states() {
+    for_each_cell(of_x() ? 0 : kLaneRows / 2, [&](int cell, int row, int unit) {
+#pragma unroll
+      for (int s = 0; s < kStates; ++s) states_[cell][s] = {state_row(row)[first_unit_ + unit + s * kUnits]};
+    });
+  }
+  __device__ __forceinline__ void find_norms() const {
+    if constexpr (X::kNormed) {
+      constexpr int kWarps = kBatchThreads / 32;
+#pragma unroll
+      for (int i = 0; i < kBatchRows / kWarps; ++i) {
+        const int row = thread() / 32 + i * kWarps;
+        if (first_row_ + row >= args_.rows) continue;
+        const NormFactors norm = row_factors<X>(hidden_row(row), args_);
+        if (thread() % 32 == 0) shared_.scale[row] = norm.scale, shared_.mean[row] = norm.mean;
+      }
+    }
+  }
+
+  // Calls call(cell, row, unit) for each cell of the thread that exists, of its rows from number `first` on.
+  template <class Call>
+  __device__ __forceinline__ void for_each_cell(int first, Call call) const {
+#pragma unroll
+    for (int i = 0; i < kLaneRows / 2; ++i) {
+      const int row = own_row(first + i);
+      if (first_row_ + row >= args_.rows) continue;
+#pragma unroll
+      for (int j = 0; j < kLaneUnits; ++j) call(i * kLaneUnits + j, row, own_unit(j));
+    }
+  }
+
+  __device__ __forceinline__ void add_segment(int segment) {
+    const BatchSlice& from = slice(segment);
+    const float4* const rows = &from.x[0][own_row(0)];
+    const Group* const columns = &from.w[0][own_unit(0)];
+    float sum[kGates][kLaneRows][kLaneUnits] = {};
+#pragma unroll
+    for (int g = 0; g < kFours; ++g) {
+      float4 x[kLaneRows];
+#pragma unroll
+      for (int i = 0; i < kLaneRows; ++i) x[i] = rows[g * (kBatchRows + 1) + 4 * i];
+#pragma unroll
+      for (int gate = 0; gate < kGates; ++gate) {
+#pragma unroll
+        for (int j = 0; j < kLaneUnits; ++j) {
+          const float4 w = widen(columns[g * kCopied + gate * kBatchUnits + 8 * j]);
+#pragma unroll
+          for (int i = 0; i < kLaneRows; ++i) sum[gate][i][j] = dot4(w, x[i], sum[gate][i][j]);
+        }
+      }
+    }
+#pragma unroll
+    for (int gate = 0; gate < kGates; ++gate) {
+#pragma unroll
+      for (int i = 0; i < kLaneRows; ++i) {
+#pragma unroll
+        for (int j = 0; j < kLaneUnits; ++j) {
+          total_[gate][i][j] = __fadd_rn(total_[gate][i][j], sum[gate][i][j]);
+        }
+      }
+    }
+  }
+
+  __device__ __forceinline__ Given& given() const {
+    return *reinterpret_cast<Given*>(shared_.slices);
+  }
+
+  // Rows [kFirst, kFirst + kLaneRows / 2) of the lane to the one that has the other sums of the same values.
+  template <int kFirst>
+  __device__ __forceinline__ void give() const {
+#pragma unroll
+    for (int gate = 0; gate < kGates; ++gate) {
+#pragma unroll
+      for (int i = kFirst; i < kFirst + kLaneRows / 2; ++i) {
+#pragma unroll
+        for (int j = 0; j < kLaneUnits; ++j) given()[gate][own_row(i)][own_unit(j)] = total_[gate][i][j];
+      }
+    }
+  }
+
+  template <class P>
+  __device__ __forceinline__ float value(float sum, const ProductMatrix& matrix, int column,
+                                         NormFactors norm) const {
+    const float bias = matrix.bias == nullptr ? 0.0f : __ldg(matrix.bias + column);
+    return P::apply(completed<P>(sum, matrix, column, norm.mean), bias, norm.scale, 0.0f, column);
+  }
+
+  // The cells of rows [kFirst, kFirst + kLaneRows / 2) of the lane.
+  template <int kFirst>
+  __device__ __forceinline__ void finish() {
+    for_each_cell(
+        kFirst, [&](int cell, int row, int own) __attribute__((always_inline)) {
+          const int unit = first_unit_ + own;
+          NormFactors norm{1.0f, 0.0f};
+          if constexpr (X::kNormed) norm = {shared_.scale[row], shared_.mean[row]};
+          Real x[kGates], h[kGates];
+#pragma unroll
+          for (int gate = 0; gate < kGates; ++gate) {
+            const float mine = total_[gate][kFirst + cell / kLaneUnits][cell % kLaneUnits];
+            const float other = given()[gate][row][own];
+            const int column = gate * kUnits + unit;
+            x[gate] = {value<X>(kFirst == 0 ? mine : other, args_.of_x, column, norm)};
+            h[gate] = {value<H>(kFirst == 0 ? other : mine, args_.of_h, column, {1.0f, 0.0f})};
+          }
+          const float out = formulas::advance_cell<kIt.cell, Math>(x, h, states_[cell]).v;
+          args_.out[(first_row_ + row) * kColumns + unit] = out;
+          float* const to = shared_.states[row].to + kIt.state_at + unit;
+#pragma unroll
+          for (int s = 0; s < kStates; ++s) to[s * kUnits] = states_[cell][s].v;
+        });
+  }
+
+  // The columns of hidden beyond the units.
+  __device__ __forceinline__ void put_zeros() const {
+    constexpr int kRest = kColumns - kUnits;
+    if (kRest == 0 || blockIdx.x > 0) return;
+    for (int i = thread(); i < kBatchRows * kRest; i += kBatchThreads) {
+      const long long row = first_row_ + i / most(kRest, 1);
+      if (row < args_.rows) args_.out[row * kColumns + kUnits + i % most(kRest, 1)] = 0.0f;
+    }
+  }
+
+  const CellBatchArguments& args_;
+  BatchShared& shared_;
+  const long long first_row_;
+  const int first_unit_;
+  const Group* const weights_;  // of the first segment, its column
+  float total_[kGates][kLaneRows][kLaneUnits] = {};
+  Real states_[kLaneRows / 2 * kLaneUnits][kStates] = {};
+};
+
+}  // namespace policy
+}  // namespace exphil
+
+using namespace exphil::policy;
+
+// grid: {units / kBatchUnits, ceil(rows / kBatchRows)}; shared memory: cell_batch_shared_bytes().
+extern "C" __global__ void __launch_bounds__(kBatchThreads, 3)
+    policy_cell_batch(const CellBatchArguments args) {
+  CellBatch(args).run();
+}

@@ -1,0 +1,103 @@
+// A frame of a batch of agents with a GRU or an LSTM: one launch for each layer
+// (kernels/policy/cell_batch.cu) or five, with the bits of single steps, on an emulated GPU and on a real
+// one.
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/policy/rounding.hpp"
+#include "cuda/cuda_test.hpp"
+#include "cuda/emulated_gpu.hpp"
+#include "cuda/policy/gated_specs.hpp"
+#include "cuda/policy/load_on_device.hpp"
+#include "support/catch.hpp"
+#include "support/policy_grad_checks.hpp"
+
+namespace exphil::test {
+namespace {
+
+using Floats = std::vector<float>;
+using Weights = std::shared_ptr<const core::PolicyWeights>;
+
+// The answers to three frames of so many agents, then their states: in one call for each frame, or in one for
+// each agent.
+Floats played(core::Policy& policy, std::int64_t count, bool together) {
+  const core::PolicyConfig& config = policy.config();
+  const auto outputs = static_cast<std::size_t>(config.d_output);
+  std::vector<std::unique_ptr<core::State>> states;
+  std::vector<core::State*> all;
+  for (std::int64_t i = 0; i < count; ++i) {
+    states.push_back(policy.new_state());
+    all.push_back(states.back().get());
+  }
+  Floats found;
+  for (unsigned frame = 0; frame < 3; ++frame) {
+    const Floats obs = Random(frame + 1).vector(static_cast<std::size_t>(count * config.d_input), -2, 2);
+    Floats out(static_cast<std::size_t>(count) * outputs);
+    if (together) policy.step(all.data(), count, obs.data(), out.data());
+    for (std::int64_t i = 0; !together && i < count; ++i) {
+      policy.step(&all[static_cast<std::size_t>(i)], 1, obs.data() + i * config.d_input,
+                  out.data() + static_cast<std::size_t>(i) * outputs);
+    }
+    found.insert(found.end(), out.begin(), out.end());
+  }
+  for (core::State* state : all) {
+    Floats values(static_cast<std::size_t>(config.state_floats()));
+    policy.read_state(*state, values.data());
+    found.insert(found.end(), values.begin(), values.end());
+  }
+  return found;
+}
+
+void check_batches(const Weights& weights, std::int64_t count, const std::string& settings) {
+  INFO(weights->config.d_input << " " << core::precision_name(weights->config.precision));
+  CAPTURE(count);
+  Floats alone;
+  for (const char* batch : {"cell_batch=512", "cell_batch=0"}) {
+    CAPTURE(batch);
+    const Environment tuning("EXPHIL_NATIVE_POLICY", (settings + batch).c_str());
+    const auto policy = load_on_device(weights, 2 * count);
+    if (alone.empty()) alone = played(*policy, count, false);
+    CHECK(same_bits(played(*policy, count, true), alone));
+  }
+}
+
+// So that batches go through the products.
+const char* const kEmulated = "cluster=0,team=1,inline_obs=0,fused_limit=1,";
+
+// Tiles of 32 agents that are full and not; the first layer reads fewer values than the units, or more.
+TEST_CASE("batches of gated policies on an emulated GPU", "[.emulated_cell_batch]") {
+  emulate_launches();
+  for (const GatedSpec& spec :
+       {spec_of("gru", 9, 34), spec_of("gru", 70, 34, true), spec_of("lstm", 41, 34)}) {
+    const Weights weights = make_gated(spec);
+    for (const std::int64_t count : {2, 33}) check_batches(weights, count, kEmulated);
+  }
+  const Weights rounded = std::make_shared<core::PolicyWeights>(
+      core::rounded_weights(*make_gated(spec_of("gru", 41, 34)), core::Precision::int8));
+  check_batches(rounded, 5, kEmulated);
+  CHECK(emulated_launches("policy_cell_batch") > 0);
+  CHECK(emulated_launches("policy_cell_frame") > 0);
+}
+
+TEST_CASE("batches of gated policies run without a GPU", "[cuda][policy][emulated][gated]") {
+  require_emulated("[.emulated_cell_batch]");
+}
+
+TEST_CASE("batches of many gated agents have the bits of lone steps on the GPU",
+          "[cuda][gpu][policy][gated]") {
+  if (!have_device()) return;
+  for (const auto& spec : {spec_of("gru", 287, 256), spec_of("lstm", 287, 256), spec_of("gru", 41, 352)}) {
+    const Weights weights = make_gated(spec);
+    for (const std::int64_t count : {3, 40, 300, 700}) check_batches(weights, count, "");
+    for (const auto precision : {core::Precision::bf16, core::Precision::int8}) {
+      const Weights rounded =
+          std::make_shared<core::PolicyWeights>(core::rounded_weights(*weights, precision));
+      check_batches(rounded, 300, "");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace exphil::test
