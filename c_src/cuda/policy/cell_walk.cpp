@@ -46,8 +46,8 @@ std::optional<CellWalk> CellWalk::find(Context& context, const PolicyDims& dims,
     made.shape_ = shape;
     made.product_ = policy::recurrent_product(dims.network(), dims.network().cells[cell]);
     made.shared_bytes_ = static_cast<unsigned>(shape.shared_bytes(dims.network().weight_bytes()));
-    made.function_ = context.kernels().get(
-        cell_walk_kernel(dims, cell, shape, tuning.counts != 0, pipelined), made.shared_bytes_);
+    made.function_ = context.kernels().get(cell_walk_kernel(dims, cell, shape, tuning.counts != 0, pipelined),
+                                           made.shared_bytes_);
     if (!allow_cluster(made.function_, shape.team)) continue;
     made.clusters_ = cluster_capacity(made.function_, shape.team, shape.threads(), made.shared_bytes_);
     if (made.clusters_ > 0) return made;

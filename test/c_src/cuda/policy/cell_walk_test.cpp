@@ -140,7 +140,8 @@ TEST_CASE("walks of gated policies on an emulated GPU", "[.emulated_gated_walk]"
 // Two clusters of blocks that count bytes or meet at barriers; five blocks share 96 units unevenly; one
 // alone.
 TEST_CASE("walks of gated policies run without a GPU", "[cuda][policy][emulated][gated][walk]") {
-  for (const char* tuning : {"walk_team=4", "walk_team=4,counts=0,cell_batch=0", "walk_team=5", "walk_team=1"}) {
+  for (const char* tuning :
+       {"walk_team=4", "walk_team=4,counts=0,cell_batch=0", "walk_team=5", "walk_team=1"}) {
     const std::string all = std::string("cluster=0,team=1,inline_obs=0,batch_agents=2,") + tuning;
     require_emulated("[.emulated_gated_walk]",
                      {{"FAKE_CUDA_CAPABILITY", "90"}, {"EXPHIL_NATIVE_POLICY", all}});
