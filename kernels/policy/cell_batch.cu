@@ -75,11 +75,13 @@ class CellBatch {
     __syncthreads();
     if (of_x()) {
       give<kLaneRows / 2>();
-      __syncthreads();
-      finish<0>();
     } else {
       give<0>();
-      __syncthreads();
+    }
+    __syncthreads();
+    if (of_x()) {
+      finish<0>();
+    } else {
       finish<kLaneRows / 2>();
     }
     put_zeros();
