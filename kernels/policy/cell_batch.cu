@@ -4,7 +4,7 @@
 // c_src/cuda/policy/rows_walk.cpp. Compiled with the network and -D: CELL, its index.
 //
 // A block has a tile of kBatchRows agents and kBatchUnits units with all gates. Two of its four warps have
-// the sums of x, and two those of h, half of the agents each; a lane has 4 agents and 2 units. Then each of
+// the sums of x, and two those of h, half of the agents each; a lane has 2 agents and 2 units. Then each of
 // the two lanes that have a sum of the same value gives the other one half of its own, and computes the other
 // half of the cells. All blocks read all of hidden, so that the output goes to another array.
 //
@@ -25,7 +25,7 @@ static_assert(X::kOutputs == kGates * kUnits && H::kOutputs == kGates * kUnits &
                   kUnits % kBatchUnits == 0,
               "one gate after another");
 
-constexpr int kLaneRows = 4, kLaneUnits = 2, kHalf = kBatchThreads / 2, kFours = kSegment / 4;
+constexpr int kLaneRows = 2, kLaneUnits = 2, kHalf = kBatchThreads / 2, kFours = kSegment / 4;
 static_assert(kBatchRows == 2 * 4 * kLaneRows && kBatchUnits == 8 * kLaneUnits && kHalf == 2 * 32,
               "two warps for each product");
 
@@ -287,7 +287,7 @@ class CellBatch {
 using namespace exphil::policy;
 
 // grid: {units / kBatchUnits, ceil(rows / kBatchRows)}; shared memory: cell_batch_shared_bytes().
-extern "C" __global__ void __launch_bounds__(kBatchThreads, 3)
+extern "C" __global__ void __launch_bounds__(kBatchThreads, 4)
     policy_cell_batch(const CellBatchArguments args) {
   CellBatch(args).run();
 }

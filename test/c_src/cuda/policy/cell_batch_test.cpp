@@ -66,7 +66,7 @@ void check_batches(const Weights& weights, std::int64_t count, const std::string
 // So that batches go through the products.
 const char* const kEmulated = "cluster=0,team=1,inline_obs=0,fused_limit=1,";
 
-// Tiles of 32 agents that are full and not; the first layer reads fewer values than the units, or more.
+// Tiles of 16 agents that are full and not; the first layer reads fewer values than the units, or more.
 TEST_CASE("batches of gated policies on an emulated GPU", "[.emulated_cell_batch]") {
   emulate_launches();
   for (const GatedSpec& spec :
