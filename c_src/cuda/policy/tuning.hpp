@@ -29,7 +29,7 @@ struct PolicyTuning {
   int window_threads = 512;  // of its blocks
   int window_rows = 0;       // frames of its teams at a time; 0: half as many as blocks, at least 4
   int window_rounds = 1;     // most times that a team takes frames; longer windows go through policy_window
-  std::int64_t cell_batch = 512;  // most rows of a batch whose cell and products are one launch
+  std::int64_t cell_batch = 1024;  // most rows of a batch whose cell and products are one launch
   int walk_team = -1;  // blocks of a cluster of policy_cell_walk; 0: a launch for each frame; -1: chosen
   int pipeline = 1;  // layers that are walked may run side by side: blocks that share a cluster's rows of the
                      // product between two; 0: one layer after another

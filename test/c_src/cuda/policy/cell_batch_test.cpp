@@ -54,7 +54,7 @@ void check_batches(const Weights& weights, std::int64_t count, const std::string
   INFO(weights->config.d_input << " " << core::precision_name(weights->config.precision));
   CAPTURE(count);
   Floats alone;
-  for (const char* batch : {"cell_batch=512", "cell_batch=0"}) {
+  for (const char* batch : {"cell_batch=1024", "cell_batch=0"}) {
     CAPTURE(batch);
     const Environment tuning("EXPHIL_NATIVE_POLICY", (settings + batch).c_str());
     const auto policy = load_on_device(weights, 2 * count);
