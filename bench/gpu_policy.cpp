@@ -140,42 +140,7 @@ class Check {
 
   void batches() {
     for (const std::int64_t count : {2, 3, 7, 8, 9, 31, 64, 65, 256, 257, 1000, 1500, 5000}) {
-      if (count > most_agents_) break;
-      States states;
-      std::vector<State*> pointers;
-      Floats inputs, out(static_cast<std::size_t>(count * config_.d_output), NAN), expected;
-      for (std::int64_t i = 0; i < count; ++i) {
-        states.push_back(policy_.new_state());
-        pointers.push_back(states.back().get());
-        policy_.prefill(*states.back(), obs(i % 100), 3 + i % 5, scratch(8));  // different states
-      }
-      for (int round = 0; round < 2; ++round) {
-        inputs.clear();
-        for (std::int64_t i = 0; i < count; ++i) {
-          const float* from = obs((i * 7 + round * 31) % 3600);
-          inputs.insert(inputs.end(), from, from + config_.d_input);
-        }
-        // Repeats the last of the two rounds one by one, from copies.
-        if (round == 1) {
-          for (std::int64_t i = 0; i < count; i += std::max<std::int64_t>(1, count / 97)) {
-            const auto copy = policy_.new_state();
-            policy_.copy_state(*copy, *pointers[static_cast<std::size_t>(i)]);
-            const Floats one = step(*copy, inputs.data() + i * config_.d_input);
-            expected.insert(expected.end(), one.begin(), one.end());
-            const Floats after = read(*copy);
-            expected.insert(expected.end(), after.begin(), after.end());
-          }
-        }
-        policy_.step(pointers.data(), count, inputs.data(), out.data());
-      }
-      Floats got;
-      for (std::int64_t i = 0; i < count; i += std::max<std::int64_t>(1, count / 97)) {
-        got.insert(got.end(), out.begin() + i * config_.d_output, out.begin() + (i + 1) * config_.d_output);
-        const Floats after = read(*states[static_cast<std::size_t>(i)]);
-        got.insert(got.end(), after.begin(), after.end());
-      }
-      report(core::message("step of ", count, " agents: unlike alone, bits").c_str(),
-             static_cast<double>(bit_differences(got, expected)), 0);
+      if (count <= most_agents_) check_batch(policy_, obs(0), count);
     }
   }
 

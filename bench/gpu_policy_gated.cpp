@@ -63,34 +63,7 @@ class Bench {
     const Floats first(last.begin(), last.begin() + config_.d_output),
         end(stepped.end() - config_.d_output, stepped.end());
     report("window: unlike stepping, bits", static_cast<double>(bit_differences(first, end)), 0);
-    for (const std::int64_t count : {3, 40, 300, 1024}) batch(count);
-  }
-
-  // Two frames of agents in one call and of each by itself.
-  void batch(std::int64_t count) {
-    const auto outputs = static_cast<std::size_t>(config_.d_output);
-    std::vector<std::unique_ptr<State>> states;
-    std::vector<State*> together, alone;
-    for (std::int64_t i = 0; i < 2 * count; ++i) {
-      states.push_back(policy_->new_state());
-      (i < count ? together : alone).push_back(states.back().get());
-    }
-    Floats all(static_cast<std::size_t>(count) * outputs), each = all;
-    std::int64_t different = 0;
-    for (std::int64_t frame = 0; frame < 2; ++frame) {
-      policy_->step(together.data(), count, obs(frame), all.data());
-      for (std::int64_t i = 0; i < count; ++i) {
-        policy_->step(&alone[static_cast<std::size_t>(i)], 1, obs(frame + i),
-                      each.data() + static_cast<std::size_t>(i) * outputs);
-      }
-      different += bit_differences(all, each);
-    }
-    for (std::int64_t i = 0; i < count; ++i) {
-      const auto at = static_cast<std::size_t>(i);
-      different += bit_differences(read(*together[at]), read(*alone[at]));
-    }
-    report(core::message("step of ", count, " agents: unlike alone, bits").c_str(),
-           static_cast<double>(different), 0);
+    for (const std::int64_t count : {3, 40, 300, 1024, 1600}) check_batch(*policy_, obs(0), count);
   }
 
   void times() {

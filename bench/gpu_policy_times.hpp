@@ -9,7 +9,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <vector>
+
+#include "core/error.hpp"
+#include "core/policy/policy.hpp"
 
 namespace exphil::bench {
 
@@ -68,6 +72,48 @@ inline void time(const char* what, int runs, const std::function<void()>& body,
   std::printf("  %-34s p50 %9.1f  p90 %9.1f  p99 %9.1f  min %9.1f us  (%d)\n", what, at(0.5), at(0.9),
               at(0.99), at(0), runs);
   std::fflush(stdout);
+}
+
+// Two rounds of so many agents in different states, of which a sample repeats the last one by itself, from
+// copies. obs: 3600 frames.
+inline void check_batch(core::Policy& policy, const float* obs, std::int64_t count) {
+  const core::PolicyConfig& config = policy.config();
+  const std::int64_t every = std::max<std::int64_t>(1, count / 97);
+  std::vector<std::unique_ptr<core::State>> states;
+  std::vector<core::State*> pointers;
+  Floats inputs, out(static_cast<std::size_t>(count * config.d_output), NAN), expected, got,
+      scratch(static_cast<std::size_t>(8 * config.d_output));
+  const auto append = [&](Floats& to, const float* outputs, core::State& state) {
+    to.insert(to.end(), outputs, outputs + config.d_output);
+    Floats values(static_cast<std::size_t>(config.state_floats()), NAN);
+    policy.read_state(state, values.data());
+    to.insert(to.end(), values.begin(), values.end());
+  };
+  for (std::int64_t i = 0; i < count; ++i) {
+    states.push_back(policy.new_state());
+    pointers.push_back(states.back().get());
+    policy.prefill(*states.back(), obs + i % 100 * config.d_input, 3 + i % 5, scratch.data());
+  }
+  for (int round = 0; round < 2; ++round) {
+    inputs.clear();
+    for (std::int64_t i = 0; i < count; ++i) {
+      const float* from = obs + (i * 7 + round * 31) % 3600 * config.d_input;
+      inputs.insert(inputs.end(), from, from + config.d_input);
+    }
+    for (std::int64_t i = 0; round == 1 && i < count; i += every) {
+      const auto copy = policy.new_state();
+      policy.copy_state(*copy, *pointers[static_cast<std::size_t>(i)]);
+      core::State* one = copy.get();
+      policy.step(&one, 1, inputs.data() + i * config.d_input, scratch.data());
+      append(expected, scratch.data(), *copy);
+    }
+    policy.step(pointers.data(), count, inputs.data(), out.data());
+  }
+  for (std::int64_t i = 0; i < count; i += every) {
+    append(got, out.data() + i * config.d_output, *states[static_cast<std::size_t>(i)]);
+  }
+  report(core::message("step of ", count, " agents: unlike alone, bits").c_str(),
+         static_cast<double>(bit_differences(got, expected)), 0);
 }
 
 inline void wait_2_ms() {

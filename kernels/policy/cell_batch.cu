@@ -39,13 +39,13 @@ struct BatchShared {
   StatePlace states[kBatchRows];
   float scale[kBatchRows], mean[kBatchRows];
 };
-static_assert(sizeof(BatchShared) <= cell_batch_shared_bytes(kNetwork, kIt), "the launch's shared memory");
+static_assert(sizeof(BatchShared) <= 48 * 1024, "static shared memory");
 
 class CellBatch {
  public:
-  __device__ __forceinline__ explicit CellBatch(const CellBatchArguments& args)
+  __device__ __forceinline__ CellBatch(const CellBatchArguments& args, BatchShared& shared)
       : args_(args),
-        shared_(*reinterpret_cast<BatchShared*>(dynamic_shared())),
+        shared_(shared),
         first_row_(static_cast<long long>(blockIdx.y) * kBatchRows),
         first_unit_(static_cast<int>(blockIdx.x) * kBatchUnits),
         weights_(of_x() ? weights<X>(args.of_x) : weights<H>(args.of_h)) {}
@@ -286,8 +286,9 @@ class CellBatch {
 
 using namespace exphil::policy;
 
-// grid: {units / kBatchUnits, ceil(rows / kBatchRows)}; shared memory: cell_batch_shared_bytes().
+// grid: {units / kBatchUnits, ceil(rows / kBatchRows)}.
 extern "C" __global__ void __launch_bounds__(kBatchThreads, 4)
     policy_cell_batch(const CellBatchArguments args) {
-  CellBatch(args).run();
+  __shared__ BatchShared shared;
+  CellBatch(args, shared).run();
 }

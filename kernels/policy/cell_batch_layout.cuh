@@ -21,13 +21,5 @@ constexpr CellProducts cell_products(const Network& n, const GatedCell& cell) {
   return made;
 }
 
-// Of each stage a slice for each product, of a segment: X with a column of padding, and W. And what a row
-// needs.
-constexpr int cell_batch_shared_bytes(const Network& n, const GatedCell& cell) {
-  const int columns = formulas::gates_of(cell.cell) * kBatchUnits;
-  const int slice = round_up(kSegment / 4 * ((kBatchRows + 1) * 16 + columns * 4 * n.weight_bytes()), 16);
-  return 2 * kBatchStages * slice + kBatchRows * (16 + 8);
-}
-
 }  // namespace policy
 }  // namespace exphil

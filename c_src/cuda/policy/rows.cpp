@@ -17,7 +17,7 @@ const char* const kFiles[] = {
 const char* const kIndexNames[] = {"PRODUCT", "CONVOLUTION", "MEAN",  "SCAN",     "CELL",
                                    "HEADS",   "GATE",        "ANGLE", "ROTATION", "DELAY"};
 
-// It needs more shared memory than every launch has, and has a file of its own.
+// It has a file of its own.
 const std::string kCellBatch = "policy_cell_batch";
 
 // The kernels of a phase, in the order in which RowKernels::Walk finds them.
@@ -228,6 +228,10 @@ RowKernels::RowKernels(Context& context, const PolicyDims& dims, const PolicyTun
   input_ = kernels_of(dims.network().input);
   layer_ = kernels_of(dims.network().layer);
   output_ = kernels_of(dims.network().output);
+  for (const policy::GatedCell& cell : dims.network().cells) {
+    const policy::CellProducts products = policy::cell_products(dims.network(), cell);
+    if (products.x != policy::kNoPhase) cell_products_ = products;  // then it is the layer's only cell
+  }
   for (int cell = 0; cell < policy::kMostPhases; ++cell) {
     walks_[static_cast<std::size_t>(cell)] = CellWalk::find(context, dims, tuning, cell);
   }
@@ -235,14 +239,11 @@ RowKernels::RowKernels(Context& context, const PolicyDims& dims, const PolicyTun
 }
 
 RowKernels::BlockKernels RowKernels::kernels_of(const policy::Block& block) const {
-  const policy::Network& n = dims_.network();
   BlockKernels all;
   for (int i = 0; i < block.count; ++i) {
     all.emplace_back();
-    for (const std::string& entry : entries(n, block.phases[i])) {
-      const policy::GatedCell& cell = n.cells[block.phases[i].index];
-      const std::size_t shared = entry == kCellBatch ? policy::cell_batch_shared_bytes(n, cell) : 0;
-      all.back().push_back(context_.kernels().get(row_kernel(dims_, block.phases[i], entry), shared));
+    for (const std::string& entry : entries(dims_.network(), block.phases[i])) {
+      all.back().push_back(context_.kernels().get(row_kernel(dims_, block.phases[i], entry)));
     }
   }
   return all;

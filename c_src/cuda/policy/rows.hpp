@@ -21,6 +21,7 @@
 #include "cuda/policy/pack.hpp"
 #include "cuda/policy/tuning.hpp"
 #include "kernels/policy/arguments.cuh"
+#include "kernels/policy/cell_batch_layout.cuh"
 
 namespace exphil::cuda {
 
@@ -88,6 +89,7 @@ class RowKernels {
   RowLayout layout_;
   DeviceBuffer weights_;
   BlockKernels input_, layer_, output_;
+  policy::CellProducts cell_products_;  // of the layer, where a batch's frame of it is one launch
   std::array<std::optional<CellWalk>, policy::kMostPhases> walks_;  // by cell
   std::optional<LayerPipeline> pipeline_;
 };

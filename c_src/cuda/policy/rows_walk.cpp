@@ -15,7 +15,7 @@ void RowKernels::Walk::block(const policy::Block& block, const Weights& weights,
     switch (phase.kind) {
       case Kind::product:
         if (n_.recalled(n_.products[phase.index].in)) break;  // in the launches of the cell
-        if (in_batched(phase.index)) break;
+        if (batched() && phase.index == k_.cell_products_.x) break;
         product(n_.products[phase.index], weights[at], kernels[at], last_ ? job_.sequences : job_.rows);
         break;
       case Kind::convolution:
@@ -155,7 +155,7 @@ void RowKernels::Walk::scan(int index, const RowLayout::Phase* before, const Row
 
 void RowKernels::Walk::cell(int index, const Phases& phases, const Kernels& kernels) {
   const policy::GatedCell& p = n_.cells[index];
-  if (batched(p)) return batch(index, phases, kernels[2]);
+  if (batched()) return batch(index, phases, kernels[2]);
   policy::CellArguments a{};
   static_cast<policy::RowStates&>(a) = sequences();
   for (int gate = 0; gate < formulas::gates_of(p.cell); ++gate) {
@@ -179,7 +179,7 @@ void RowKernels::Walk::cell(int index, const Phases& phases, const Kernels& kern
 
 void RowKernels::Walk::batch(int cell, const Phases& phases, CUfunction kernel) {
   const policy::GatedCell& p = n_.cells[cell];
-  const policy::CellProducts products = policy::cell_products(n_, p);
+  const policy::CellProducts& products = k_.cell_products_;
   policy::CellBatchArguments a{};
   static_cast<policy::RowStates&>(a) = sequences();
   for (int i = 0; i < phases.block.count; ++i) {
@@ -195,7 +195,7 @@ void RowKernels::Walk::batch(int cell, const Phases& phases, CUfunction kernel) 
   start(kernel,
         {static_cast<unsigned>(n_.size(p.before) / policy::kBatchUnits),
          grid_blocks(job_.rows, policy::kBatchRows)},
-        policy::kBatchThreads, a, static_cast<std::size_t>(policy::cell_batch_shared_bytes(n_, p)));
+        policy::kBatchThreads, a);
 }
 
 bool RowKernels::Walk::walked(int cell, const Phases& phases, const policy::CellArguments& arguments) const {

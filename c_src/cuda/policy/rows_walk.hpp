@@ -7,7 +7,7 @@
 
 #include "cuda/jit/launch.hpp"
 #include "cuda/policy/rows.hpp"
-#include "kernels/policy/cell_batch_layout.cuh"
+#include "kernels/policy/row_layout.cuh"
 
 namespace exphil::cuda {
 
@@ -120,16 +120,10 @@ class RowKernels::Walk {
   };
 
   void cell(int index, const Phases& phases, const Kernels& kernels);
-  // Whether the frame of a batch is one launch, with both products before the cell; and that launch.
-  bool batched(const policy::GatedCell& cell) const {
+  // Whether a layer's frame of a batch is one launch, with both products before the cell; and that launch.
+  bool batched() const {
     return job_.batch && job_.keep_states && job_.rows <= k_.tuning_.cell_batch &&
-           policy::cell_products(n_, cell).x != policy::kNoPhase;
-  }
-  bool in_batched(int product) const {
-    const auto has = [&](const policy::GatedCell& cell) {
-      return batched(cell) && policy::cell_products(n_, cell).x == product;
-    };
-    return std::any_of(std::begin(n_.cells), std::end(n_.cells), has);
+           k_.cell_products_.x != policy::kNoPhase;
   }
   void batch(int cell, const Phases& phases, CUfunction kernel);
   // All frames in one launch, with the product of the states. False where there is none for them.
@@ -140,13 +134,12 @@ class RowKernels::Walk {
   void recurrent_products(int before, const Phases& phases, std::int64_t sequences);
 
   template <class Arguments>
-  void start(CUfunction kernel, Dim3 grid, int threads, const Arguments& arguments,
-             std::size_t shared_bytes = 0) {
+  void start(CUfunction kernel, Dim3 grid, int threads, const Arguments& arguments) {
     const Dim3 block{static_cast<unsigned>(threads)};
     if (first_) {
-      launch(k_.context_, kernel, grid, block, shared_bytes, stream_, arguments);
+      launch(k_.context_, kernel, grid, block, 0, stream_, arguments);
     } else {
-      launch_overlapped(k_.context_, kernel, grid, block, shared_bytes, stream_, arguments);
+      launch_overlapped(k_.context_, kernel, grid, block, 0, stream_, arguments);
     }
     first_ = false;
   }

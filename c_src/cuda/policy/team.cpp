@@ -67,12 +67,13 @@ std::vector<TeamShape> team_candidates(const DeviceProperties& device, const Pol
 
 // Its weights are there before its frame is, so that all of them are staged where they fit. A step that
 // begins with its frame would have to wait for more of them (bench/results/gated.md).
-TeamShape armed_shape(TeamShape shape, const PolicyDims& dims, const DeviceProperties& device) {
+std::vector<TeamShape> armed_shapes(TeamShape shape, const PolicyDims& dims, const DeviceProperties& device) {
   shape.armed = true;
-  if (shape.staged == policy::kStageNothing || dims.network().layers == 1) return shape;
+  if (shape.staged == policy::kStageNothing || dims.network().layers == 1) return {shape};
   TeamShape all = shape;
   all.staged = policy::kStageAll;
-  return all.shared_bytes(dims) <= device.max_shared_per_block ? all : shape;
+  if (all.shared_bytes(dims) > device.max_shared_per_block) return {shape};
+  return {all, shape};
 }
 
 KernelSpec team_kernel(const PolicyDims& dims, const TeamShape& shape) {
@@ -122,14 +123,17 @@ bool TeamRunner::try_shape(const TeamShape& shape) {
 }
 
 void TeamRunner::prepare_armed() {
-  const TeamShape shape = armed_shape(shape_, dims_, context_.properties());
-  armed_shared_bytes_ = static_cast<unsigned>(shape.shared_bytes(dims_));
-  const CUfunction function = context_.kernels().get(team_kernel(dims_, shape), armed_shared_bytes_);
-  if (shape.cluster && !allow_cluster(function, shape.team)) {
-    core::fail(core::ErrorKind::unsupported, ":latency", context_.properties().name,
-               " refuses a cluster of the size that latency: :armed needs");
+  for (const TeamShape& shape : armed_shapes(shape_, dims_, context_.properties())) {
+    const auto bytes = static_cast<unsigned>(shape.shared_bytes(dims_));
+    const CUfunction function = context_.kernels().get(team_kernel(dims_, shape), bytes);
+    const bool fits = !shape.cluster || (allow_cluster(function, shape.team) &&
+                                         cluster_capacity(function, shape.team, shape.threads, bytes) > 0);
+    if (!fits) continue;
+    armed_ = function, armed_shared_bytes_ = bytes;
+    return;
   }
-  armed_ = function;
+  core::fail(core::ErrorKind::unsupported, ":latency", context_.properties().name,
+             " refuses a cluster of the size that latency: :armed needs");
 }
 
 void TeamRunner::launch(CUstream stream, policy::StepArguments arguments, const float* inline_obs) const {

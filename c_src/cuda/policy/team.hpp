@@ -68,8 +68,8 @@ class TeamRunner {
 // The shapes worth trying on a device, best first.
 std::vector<TeamShape> team_candidates(const DeviceProperties& device, const PolicyDims& dims,
                                        const PolicyTuning& tuning, int agents);
-// The shape of a launch ahead of its frame, from that of a step.
-TeamShape armed_shape(TeamShape shape, const PolicyDims& dims, const DeviceProperties& device);
+// The shapes of a launch ahead of its frame, best first, from that of a step.
+std::vector<TeamShape> armed_shapes(TeamShape shape, const PolicyDims& dims, const DeviceProperties& device);
 KernelSpec team_kernel(const PolicyDims& dims, const TeamShape& shape);
 
 }  // namespace exphil::cuda

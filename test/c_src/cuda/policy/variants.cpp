@@ -80,7 +80,8 @@ std::vector<test::GatedSpec> gated_variants(const char* architecture) {
 void append_played(const test::SafetensorsWriter& file, std::vector<KernelSpec>* all) {
   const PolicyDims d(test::load_policy(file)->config);
   for (const KernelSpec& kernel : row_kernels(d)) all->push_back(kernel);
-  for (const bool armed : {false, true}) all->push_back(step(d, 16, 256, 1, true, kStageAll, armed));
+  for (const bool armed : {false, true})
+    all->push_back(step(d, 16, 256, 1, true, armed ? kStageAll : kStageSections, armed));
   all->push_back(step(d, 16, 256, 8, true, kStageNothing));
   all->push_back(step(d, 16, 256, 1, false, kStageNothing));
 }
@@ -112,7 +113,8 @@ void append_heads(std::vector<KernelSpec>* all) {
     for (const KernelSpec& kernel : row_kernels(d)) {
       if (first || kernel.file != "policy/product.cu") all->push_back(kernel);
     }
-    all->push_back(first ? step(d, 1, 128, 2, false, kStageNothing) : step(d, 4, 128, 1, true, kStageAll));
+    all->push_back(first ? step(d, 1, 128, 2, false, kStageNothing)
+                         : step(d, 4, 128, 1, true, kStageSections));
     first = false;
   }
 }
@@ -142,23 +144,25 @@ std::vector<KernelSpec> policy_kernel_variants() {
   by_layer.spec.norm = core::NormKind::layer, by_layer.spec.dt_min = 0.001f, by_layer.spec.dt_max = 0.1f;
   const PolicyDims mean = dims(by_mean), normed = dims(by_layer, 70, true);
   std::vector<KernelSpec> all = {
-      step(melee, 16, 256, 1, true, kStageAll),
+      step(melee, 16, 256, 1, true, kStageSections),
       step(melee, 16, 256, 8, true, kStageSections),
       step(melee, 8, 512, 1, true, kStageNothing),
       step(melee, 16, 256, 1, false, kStageNothing),
-      step(odd, 4, 128, 1, true, kStageAll),
+      step(odd, 4, 128, 1, true, kStageSections),
       step(odd, 1, 128, 2, false, kStageNothing),
       step(wide, 16, 256, 1, false, kStageNothing),
-      step(exphil, 16, 256, 1, true, kStageAll),
+      step(exphil, 16, 256, 1, true, kStageSections),
       step(exphil, 16, 256, 8, true, kStageSections),
       step(exphil, 16, 256, 1, false, kStageNothing),
-      step(mean, 4, 128, 1, true, kStageAll),
+      step(mean, 4, 128, 1, true, kStageSections),
       step(normed, 1, 128, 2, false, kStageNothing),
       step(bytes, 16, 256, 8, true, kStageSections),
       step(half, 1, 128, 2, false, kStageNothing),
-      step(melee_bf16, 16, 256, 1, true, kStageAll),
+      step(melee_bf16, 16, 256, 1, true, kStageSections),
       step(melee_int8, 16, 256, 1, false, kStageNothing),
+      step(melee, 16, 256, 1, true, kStageAll),  // where EXPHIL_NATIVE_POLICY asks for it
       step(melee, 16, 256, 1, true, kStageAll, true),
+      step(melee, 16, 256, 1, true, kStageSections, true),
       step(odd, 1, 128, 1, false, kStageNothing, true),
       step(wide, 16, 256, 1, false, kStageNothing, true),
       row_kernel(melee_bf16, melee_bf16.network().layer.phases[0], "policy_product_many"),
@@ -179,7 +183,7 @@ std::vector<KernelSpec> policy_kernel_variants() {
       const bool played = spec.units == 256;
       append_walks(gated, &all);
       all.push_back(
-          step(gated, played ? 16 : 4, played ? 256 : 128, 1, true, played ? kStageAll : kStageNothing));
+          step(gated, played ? 16 : 4, played ? 256 : 128, 1, true, played ? kStageSections : kStageNothing));
       all.push_back(step(gated, played ? 16 : 1, played ? 256 : 128, 8, false, kStageNothing));
       if (played) all.push_back(step(gated, 16, 256, 1, true, kStageAll, true));
     }
