@@ -1,11 +1,11 @@
 // One frame of the entire policy for one agent or a few, in one launch: a team of blocks (policy/team.cuh)
 // processes AGENTS agents at a time through every layer. Launched by c_src/cuda/policy/team.cpp.
 //
-// For one agent it is bound by latency: its weights come to one group of multiprocessors at 0.8 TB/s, some 4
-// us of a launch, and then a few exchanges per layer follow, each after a chain of dependent additions. So a
-// block starts loading all of its weights at the beginning (bulk copies into shared memory where STAGED,
-// those of a layer's first product directly into registers), dot products are split into segments of 32 over
-// all threads (policy/dot.cuh), and between the phases only the recurrent state goes to memory.
+// For one agent it is bound by latency: of a launch some 3 us until the first of its weights can be used, and
+// then a few exchanges per layer, each after a chain of dependent additions. So a block starts loading all of
+// its weights at the beginning (bulk copies into shared memory where STAGED, those of a layer's first product
+// directly into registers), dot products are split into segments of 32 over all threads (policy/dot.cuh), and
+// between the phases only the recurrent state goes to memory.
 //
 // It is a walk over the network's lists of phases (policy/network.cuh), unrolled by the compiler. What each
 // phase does in a team follows from the lists (policy/team_layout.cuh).

@@ -4,7 +4,7 @@
 // has what all of them have pushed.
 //
 // CLUSTER=1 (compute capability 9.0 and later): the team is a thread-block cluster. Pushes are stores to the
-// other blocks' shared memory, whose bytes the receiver counts: about 0.35 us from the push to the reader. A
+// other blocks' shared memory, whose bytes the receiver counts: about 0.25 us from the push to the reader. A
 // barrier of the cluster, which COUNTS=0 has instead, would also wait for what the threads have under way to
 // and from memory, 0.7 to 1 us (bench/results/gated.md).
 // CLUSTER=0: pushes go to a board in global memory, which each block copies after a barrier on a counter
