@@ -73,6 +73,9 @@ EXPHIL_DEVICE void store_wide(void* to, uint2 value) {
   *static_cast<uint2*>(to) = value;
 #endif
 }
+EXPHIL_DEVICE void store_wide(void* to, float2 value) {
+  store_wide(to, uint2{__float_as_uint(value.x), __float_as_uint(value.y)});
+}
 
 // COUNT consecutive floats (a power of two, aligned to its size up to 16 bytes) in as few accesses as
 // possible.

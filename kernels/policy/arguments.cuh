@@ -167,11 +167,12 @@ struct CellArguments : RowStates {
 };
 static_assert(sizeof(CellArguments) <= 128, "arguments of policy/cell.cu");
 
-// policy/cell_batch.cu
+// policy/cell_batch.cu and cell_wide.cu
 struct CellBatchArguments : RowStates {
   ProductMatrix of_x, of_h;  // the products
   const float* in;           // hidden before the layer
   float* out;                // and after it, in another array
+  const float* scale;        // as in ProductArguments; null: cell_wide.cu finds the factors itself
   float epsilon;             // of the norm of `in`
   int first_layer;           // not 0: whose norm may count other values
 };

@@ -10,20 +10,13 @@
 //
 // The order of each sum is that of policy/dot.cuh: a frame has the bits of a step.
 #include "kernels/common/device_memory.cuh"
-#include "kernels/policy/cell.cuh"
-#include "kernels/policy/cell_batch_layout.cuh"
+#include "kernels/policy/cell_batch.cuh"
 #include "kernels/policy/product_some.cuh"
 
 namespace exphil {
 namespace policy {
 
-constexpr CellProducts kProducts = cell_products(kNetwork, kIt);
-static_assert(kProducts.x != kNoPhase && !kIt.adds, "a layer of two products and a cell");
-using X = PhaseProduct<kProducts.x>;
-using H = PhaseProduct<kProducts.h>;
-static_assert(X::kOutputs == kGates * kUnits && H::kOutputs == kGates * kUnits && H::kK == kUnits &&
-                  kUnits % kBatchUnits == 0,
-              "one gate after another");
+static_assert(kUnits % kBatchUnits == 0, "whole tiles");
 
 constexpr int kLaneRows = 2, kLaneUnits = 2, kHalf = kBatchThreads / 2, kFours = kSegment / 4;
 static_assert(kBatchRows == 2 * 4 * kLaneRows && kBatchUnits == 8 * kLaneUnits && kHalf == 2 * 32,
@@ -84,7 +77,7 @@ class CellBatch {
     } else {
       finish<kLaneRows / 2>();
     }
-    put_zeros();
+    put_zeros(args_, first_row_, kBatchRows, thread(), kBatchThreads);
   }
 
  private:
@@ -230,13 +223,6 @@ class CellBatch {
     }
   }
 
-  template <class P>
-  __device__ __forceinline__ float value(float sum, const ProductMatrix& matrix, int column,
-                                         NormFactors norm) const {
-    const float bias = matrix.bias == nullptr ? 0.0f : __ldg(matrix.bias + column);
-    return P::apply(completed<P>(sum, matrix, column, norm.mean), bias, norm.scale, 0.0f, column);
-  }
-
   // The cells of rows [kFirst, kFirst + kLaneRows / 2) of the lane.
   template <int kFirst>
   __device__ __forceinline__ void finish() {
@@ -245,31 +231,19 @@ class CellBatch {
           const int unit = first_unit_ + own;
           NormFactors norm{1.0f, 0.0f};
           if constexpr (X::kNormed) norm = {shared_.scale[row], shared_.mean[row]};
-          Real x[kGates], h[kGates];
+          float x[kGates], h[kGates];
 #pragma unroll
           for (int gate = 0; gate < kGates; ++gate) {
             const float mine = total_[gate][kFirst + cell / kLaneUnits][cell % kLaneUnits];
             const float other = given()[gate][row][own];
-            const int column = gate * kUnits + unit;
-            x[gate] = {value<X>(kFirst == 0 ? mine : other, args_.of_x, column, norm)};
-            h[gate] = {value<H>(kFirst == 0 ? other : mine, args_.of_h, column, {1.0f, 0.0f})};
+            x[gate] = kFirst == 0 ? mine : other, h[gate] = kFirst == 0 ? other : mine;
           }
-          const float out = formulas::advance_cell<kIt.cell, Math>(x, h, states_[cell]).v;
+          const float out = advance_unit(args_, unit, norm, x, h, states_[cell]);
           args_.out[(first_row_ + row) * kColumns + unit] = out;
           float* const to = shared_.states[row].to + kIt.state_at + unit;
 #pragma unroll
           for (int s = 0; s < kStates; ++s) to[s * kUnits] = states_[cell][s].v;
         });
-  }
-
-  // The columns of hidden beyond the units.
-  __device__ __forceinline__ void put_zeros() const {
-    constexpr int kRest = kColumns - kUnits;
-    if (kRest == 0 || blockIdx.x > 0) return;
-    for (int i = thread(); i < kBatchRows * kRest; i += kBatchThreads) {
-      const long long row = first_row_ + i / most(kRest, 1);
-      if (row < args_.rows) args_.out[row * kColumns + kUnits + i % most(kRest, 1)] = 0.0f;
-    }
   }
 
   const CellBatchArguments& args_;

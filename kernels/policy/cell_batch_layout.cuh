@@ -1,8 +1,8 @@
-// Which cells policy/cell_batch.cu advances, and the shape of its launch. Compiled by the host compiler and
-// by NVRTC.
+// Which cells policy/cell_batch.cu and cell_wide.cu advance, and the shape of the first one's launch. Compiled
+// by the host compiler and by NVRTC.
 #pragma once
 
-#include "kernels/policy/cell_walk_layout.cuh"
+#include "kernels/policy/wide_layout.cuh"
 
 namespace exphil {
 namespace policy {
@@ -15,8 +15,9 @@ struct CellProducts {
 };
 constexpr CellProducts cell_products(const Network& n, const GatedCell& cell) {
   CellProducts made;
-  made.x = n.on_tensor_cores() ? kNoPhase : product_before(n, cell);
+  made.x = product_before(n, cell);
   if (made.x == kNoPhase || n.size(cell.before) % kBatchUnits != 0) return {};
+  if (n.on_tensor_cores() && wide_cell(n, cell).units == 0) return {};
   made.h = recurrent_product(n, cell);
   return made;
 }

@@ -85,7 +85,8 @@ void choose_architecture(int architecture, CompileInput* input) {
          architecture % 10, ": install an older one");
   }
   input->ptx = newest != architecture;
-  input->options.push_back(core::message("--gpu-architecture=", input->ptx ? "compute_" : "sm_", newest));
+  input->options.push_back(core::message("--gpu-architecture=", input->ptx ? "compute_" : "sm_", newest,
+                                         compiles_warpgroups(architecture) && !input->ptx ? "a" : ""));
 }
 
 // NVRTC's program, destroyed on every exit path.
@@ -131,6 +132,10 @@ class Program {
 };
 
 }  // namespace
+
+bool compiles_warpgroups(int architecture) {
+  return architecture == 90 && nvrtc().major >= 12;
+}
 
 CompileInput prepare_compile(const KernelSpec& spec, int architecture) {
   const std::string directory = settings().kernels_directory;

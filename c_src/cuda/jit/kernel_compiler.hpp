@@ -19,6 +19,10 @@ struct CompileInput {
   bool ptx = false;  // NVRTC does not support the device's architecture: the driver translates PTX
 };
 
+// Whether kernels for this architecture may use the instructions of warpgroups: those of sm_90a, which NVRTC
+// knows from version 12 on.
+bool compiles_warpgroups(int architecture);
+
 // Reads the kernels folder and chooses the options. Throws file_error where a file cannot be read,
 // backend_unavailable without NVRTC.
 CompileInput prepare_compile(const KernelSpec& spec, int architecture);

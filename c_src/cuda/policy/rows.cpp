@@ -4,6 +4,7 @@
 
 #include "core/error.hpp"
 #include "cuda/device/slow_call.hpp"
+#include "cuda/jit/kernel_compiler.hpp"
 #include "kernels/policy/cell_batch_layout.cuh"
 
 namespace exphil::cuda {
@@ -17,8 +18,16 @@ const char* const kFiles[] = {
 const char* const kIndexNames[] = {"PRODUCT", "CONVOLUTION", "MEAN",  "SCAN",     "CELL",
                                    "HEADS",   "GATE",        "ANGLE", "ROTATION", "DELAY"};
 
-// It has a file of its own.
-const std::string kCellBatch = "policy_cell_batch";
+// They have files of their own.
+const std::string kCellBatch = "policy_cell_batch", kCellWide = "policy_cell_wide",
+                  kProductWide = "policy_product_wide";
+
+std::vector<std::string> product_entries(const policy::Network& n, const policy::Product& product) {
+  std::vector<std::string> names = {"policy_product_few", "policy_product_some", "policy_product_many"};
+  if (product.norm != policy::Norm::none) names.push_back("policy_row_scales");
+  if (policy::has_wide(n, product)) names.push_back(kProductWide);  // the last one
+  return names;
+}
 
 // The kernels of a phase, in the order in which RowKernels::Walk finds them.
 std::vector<std::string> entries(const policy::Network& n, policy::Phase phase) {
@@ -26,10 +35,7 @@ std::vector<std::string> entries(const policy::Network& n, policy::Phase phase) 
     case Kind::product:
       if (n.products[phase.index].is_short) return {};
       if (n.products[phase.index].diagonal) return {"policy_diagonal"};
-      if (n.products[phase.index].norm == policy::Norm::none) {
-        return {"policy_product_few", "policy_product_some", "policy_product_many"};
-      }
-      return {"policy_product_few", "policy_product_some", "policy_product_many", "policy_row_scales"};
+      return product_entries(n, n.products[phase.index]);
     case Kind::convolution:
       if (policy::joined_convolutions(n, phase.index).first != phase.index) return {};
       if (policy::kept_by_scan(n, phase.index)) return {"policy_convolve_batch", "policy_convolve_time"};
@@ -41,7 +47,7 @@ std::vector<std::string> entries(const policy::Network& n, policy::Phase phase) 
       if (policy::cell_products(n, n.cells[phase.index]).x == policy::kNoPhase) {
         return {"policy_cell_recall", "policy_cell_frame"};
       }
-      return {"policy_cell_recall", "policy_cell_frame", kCellBatch};
+      return {"policy_cell_recall", "policy_cell_frame", n.on_tensor_cores() ? kCellWide : kCellBatch};
     case Kind::heads:
       return {"policy_heads_batch", "policy_heads_time"};
     case Kind::gate:
@@ -153,6 +159,8 @@ KernelSpec row_kernel(const PolicyDims& dims, policy::Phase phase, const std::st
   const bool diagonal = phase.kind == Kind::product && dims.network().products[phase.index].diagonal;
   const char* const file = diagonal              ? "policy/diagonal.cu"
                            : entry == kCellBatch ? "policy/cell_batch.cu"
+                           : entry == kCellWide    ? "policy/cell_wide.cu"
+                           : entry == kProductWide ? "policy/product_wide.cu"
                                                  : kFiles[kind];
   return {file, entry, defines};
 }
@@ -215,7 +223,10 @@ void RowBuffers::reserve(Context& context, const PolicyDims& dims, std::int64_t 
 
 RowKernels::RowKernels(Context& context, const PolicyDims& dims, const PolicyTuning& tuning,
                        const core::PolicyWeights& weights)
-    : context_(context), dims_(dims), tuning_(tuning) {
+    : context_(context),
+      dims_(dims),
+      tuning_(tuning),
+      warpgroups_(compiles_warpgroups(context.properties().architecture())) {
   check(dims.network());
   PackedRows packed = pack_rows(weights, dims);
   layout_ = std::move(packed.layout);
@@ -230,7 +241,8 @@ RowKernels::RowKernels(Context& context, const PolicyDims& dims, const PolicyTun
   output_ = kernels_of(dims.network().output);
   for (const policy::GatedCell& cell : dims.network().cells) {
     const policy::CellProducts products = policy::cell_products(dims.network(), cell);
-    if (products.x != policy::kNoPhase) cell_products_ = products;  // then it is the layer's only cell
+    if (products.x == policy::kNoPhase || (dims.network().on_tensor_cores() && !warpgroups_)) continue;
+    cell_products_ = products;  // it is the layer's only cell
   }
   for (int cell = 0; cell < policy::kMostPhases; ++cell) {
     walks_[static_cast<std::size_t>(cell)] = CellWalk::find(context, dims, tuning, cell);
@@ -238,12 +250,22 @@ RowKernels::RowKernels(Context& context, const PolicyDims& dims, const PolicyTun
   pipeline_ = LayerPipeline::find(context, dims, tuning);
 }
 
+std::size_t RowKernels::shared_of(const policy::Phase& phase, const std::string& entry) const {
+  const policy::Network& n = dims_.network();
+  if (!warpgroups_) return 0;
+  if (entry == kProductWide) {
+    return static_cast<std::size_t>(policy::wide_product_bytes(n.size(n.products[phase.index].in)));
+  }
+  return entry == kCellWide ? static_cast<std::size_t>(policy::wide_cell(n, n.cells[phase.index]).shared) : 0;
+}
+
 RowKernels::BlockKernels RowKernels::kernels_of(const policy::Block& block) const {
   BlockKernels all;
   for (int i = 0; i < block.count; ++i) {
     all.emplace_back();
     for (const std::string& entry : entries(dims_.network(), block.phases[i])) {
-      all.back().push_back(context_.kernels().get(row_kernel(dims_, block.phases[i], entry)));
+      all.back().push_back(
+          context_.kernels().get(row_kernel(dims_, block.phases[i], entry), shared_of(block.phases[i], entry)));
     }
   }
   return all;

@@ -79,6 +79,8 @@ class RowKernels {
   using BlockKernels = std::vector<Kernels>;
 
   BlockKernels kernels_of(const policy::Block& block) const;
+  // Dynamic shared memory of a kernel of warpgroups.
+  std::size_t shared_of(const policy::Phase& phase, const std::string& entry) const;
   const float* address(const RowLayout::Part& part) const { return part.in(weights_.as<void>()); }
   policy::ProductMatrix matrix(const RowLayout::Phase& product) const;
   policy::ShortMatrix short_matrix(const RowLayout::Phase& product) const;
@@ -86,6 +88,7 @@ class RowKernels {
   Context& context_;
   const PolicyDims& dims_;
   const PolicyTuning tuning_;
+  const bool warpgroups_;  // the device has them
   RowLayout layout_;
   DeviceBuffer weights_;
   BlockKernels input_, layer_, output_;

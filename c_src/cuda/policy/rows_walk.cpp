@@ -84,18 +84,36 @@ void RowKernels::Walk::multiply(const policy::Product& product, const Kernels& k
   const policy::ProductTile few_tile = policy::few_tile(n_, k), some_tile = policy::some_tile(n_, k),
                             many_tile = policy::many_tile(n_);
   const Dim3 some = grid_of(some_tile), many = grid_of(many_tile);
+  if (k_.warpgroups_ && policy::has_wide(n_, product) && p.rows >= k_.tuning_.wide_rows) {
+    if (product.norm != policy::Norm::none) row_scales(kernels, p);
+    const unsigned columns = grid_blocks(outputs, policy::wide_columns(k));
+    const WideShape shape = wide_shape(p.rows, columns, 1);
+    return start(kernels.back(), {columns, shape.blocks}, shape.threads, p, policy::wide_product_bytes(k));
+  }
   if (few_tile.rows > 0 && blocks(some) < k_.tuning_.some_blocks) {
     start(kernels[0], grid_of(few_tile), few_tile.threads, p);
     return;
   }
-  if (product.norm != policy::Norm::none) {
-    start(kernels[3], {grid_blocks(p.rows, policy::kScaledRows)}, policy::kRowThreads, p);
-  }
+  if (product.norm != policy::Norm::none) row_scales(kernels, p);
   if (blocks(many) >= k_.tuning_.many_blocks) {
     start(kernels[2], many, many_tile.threads, p);
   } else {
     start(kernels[1], some, some_tile.threads, p);
   }
+}
+
+void RowKernels::Walk::row_scales(const Kernels& kernels, const policy::ProductArguments& p) {
+  start(kernels[3], {grid_blocks(p.rows, policy::kScaledRows)}, policy::kRowThreads, p);
+}
+
+RowKernels::Walk::WideShape RowKernels::Walk::wide_shape(std::int64_t rows, std::int64_t columns,
+                                                         int together) const {
+  const std::int64_t tiles = grid_blocks(rows, policy::kWideRows),
+                     most = std::max<std::int64_t>(1, k_.context_.properties().multiprocessors / columns),
+                     blocks = std::min(tiles, most),
+                     each = std::min<std::int64_t>(grid_blocks(tiles, blocks),
+                                                   policy::kWideThreads / (128 * together));
+  return {static_cast<unsigned>(blocks), static_cast<int>(each) * 128 * together};
 }
 
 void RowKernels::Walk::convolutions(int first, const RowLayout::Phase* weights, const Kernels& kernels) {
@@ -192,10 +210,33 @@ void RowKernels::Walk::batch(int cell, const Phases& phases, CUfunction kernel) 
   a.in = array(n_.hidden);
   other_hidden_ = !other_hidden_;
   a.out = array(n_.hidden);
+  if (n_.on_tensor_cores()) return batch_wide(cell, phases, a, kernel);
   start(kernel,
         {static_cast<unsigned>(n_.size(p.before) / policy::kBatchUnits),
          grid_blocks(job_.rows, policy::kBatchRows)},
         policy::kBatchThreads, a);
+}
+
+void RowKernels::Walk::batch_wide(int cell, const Phases& phases, policy::CellBatchArguments& a,
+                                  CUfunction kernel) {
+  const policy::GatedCell& p = n_.cells[cell];
+  const policy::WideCell shape_of = policy::wide_cell(n_, p);
+  const policy::Product& product = n_.products[k_.cell_products_.x];
+  if (product.norm != policy::Norm::none && a.rows > k_.tuning_.cell_batch) {
+    policy::ProductArguments factors{};
+    factors.x = a.in, factors.x_stride = n_.size(n_.hidden);
+    factors.rows = a.rows, factors.epsilon = a.epsilon, factors.first_layer = a.first_layer;
+    factors.scale = b_.scale.as<float>();
+    for (int i = 0; i < phases.block.count; ++i) {
+      const Phase phase = phases.block.phases[i];
+      const bool is_x = phase.kind == Kind::product && phase.index == k_.cell_products_.x;
+      if (is_x) row_scales(phases.kernels[static_cast<std::size_t>(i)], factors);
+    }
+    a.scale = factors.scale;
+  }
+  const unsigned columns = static_cast<unsigned>(n_.size(p.before) / shape_of.units);
+  const WideShape shape = wide_shape(a.rows, columns, 2);
+  start(kernel, {columns, shape.blocks}, shape.threads, a, shape_of.shared);
 }
 
 bool RowKernels::Walk::walked(int cell, const Phases& phases, const policy::CellArguments& arguments) const {

@@ -89,6 +89,7 @@ class RowKernels::Walk {
   void product(const policy::Product& product, const RowLayout::Phase& weights, const Kernels& kernels,
                std::int64_t rows);
   void multiply(const policy::Product& product, const Kernels& kernels, const policy::ProductArguments& p);
+  void row_scales(const Kernels& kernels, const policy::ProductArguments& p);
   // And those that it shares its launch with; weights: of its phase, then of theirs.
   void convolutions(int first, const RowLayout::Phase* weights, const Kernels& kernels);
   // before: the weights of the phase before.
@@ -122,10 +123,20 @@ class RowKernels::Walk {
   void cell(int index, const Phases& phases, const Kernels& kernels);
   // Whether a layer's frame of a batch is one launch, with both products before the cell; and that launch.
   bool batched() const {
-    return job_.batch && job_.keep_states && job_.rows <= k_.tuning_.cell_batch &&
-           k_.cell_products_.x != policy::kNoPhase;
+    const std::int64_t most = n_.on_tensor_cores() && k_.tuning_.cell_batch > 0 ? job_.rows
+                                                                                : k_.tuning_.cell_batch;
+    return job_.batch && job_.keep_states && job_.rows <= most && k_.cell_products_.x != policy::kNoPhase;
   }
   void batch(int cell, const Phases& phases, CUfunction kernel);
+  // The same by warpgroups.
+  void batch_wide(int cell, const Phases& phases, policy::CellBatchArguments& arguments, CUfunction kernel);
+  // Blocks that share so many rows and the warpgroups of each, where a grid has so many columns of blocks and
+  // 64 rows take `together` warpgroups.
+  struct WideShape {
+    unsigned blocks;
+    int threads;
+  };
+  WideShape wide_shape(std::int64_t rows, std::int64_t columns, int together) const;
   // All frames in one launch, with the product of the states. False where there is none for them.
   bool walked(int cell, const Phases& phases, const policy::CellArguments& arguments) const;
   // The product of what the layer before writes, in a pipeline of layers.
@@ -134,12 +145,13 @@ class RowKernels::Walk {
   void recurrent_products(int before, const Phases& phases, std::int64_t sequences);
 
   template <class Arguments>
-  void start(CUfunction kernel, Dim3 grid, int threads, const Arguments& arguments) {
+  void start(CUfunction kernel, Dim3 grid, int threads, const Arguments& arguments, long long shared = 0) {
     const Dim3 block{static_cast<unsigned>(threads)};
+    const auto bytes = static_cast<std::size_t>(shared);
     if (first_) {
-      launch(k_.context_, kernel, grid, block, 0, stream_, arguments);
+      launch(k_.context_, kernel, grid, block, bytes, stream_, arguments);
     } else {
-      launch_overlapped(k_.context_, kernel, grid, block, 0, stream_, arguments);
+      launch_overlapped(k_.context_, kernel, grid, block, bytes, stream_, arguments);
     }
     first_ = false;
   }

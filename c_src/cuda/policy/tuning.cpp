@@ -27,6 +27,7 @@ std::map<std::string, Member> members() {
           {"graphs", &PolicyTuning::graphs},
           {"some_blocks", &PolicyTuning::some_blocks},
           {"many_blocks", &PolicyTuning::many_blocks},
+          {"wide_rows", &PolicyTuning::wide_rows},
           {"slice_rows", &PolicyTuning::slice_rows},
           {"lanes", &PolicyTuning::lanes},
           {"window_blocks", &PolicyTuning::window_blocks},

@@ -18,6 +18,7 @@ struct PolicyTuning {
   std::int64_t fused_limit = -1;   // most agents per call for policy_step; more go through the products
   std::int64_t some_blocks = 384;  // fewest blocks of product_some; fewer: product_few
   std::int64_t many_blocks = 264;  // fewest blocks of product_many; fewer: product_some
+  std::int64_t wide_rows = 512;    // fewest rows of products by warpgroups, where a policy has them
   std::int64_t slice_rows = 4096;  // rows of a slice of the products
   int lanes = 4;                   // slices in flight
   // A batch of more agents goes through several lanes: a slice's frames are copied while the kernels of

@@ -186,6 +186,41 @@ inline void multiply_tf32(const unsigned (&weights)[4], const unsigned (&rows)[2
   __syncwarp();
 }
 
+// Of kernels/common/warpgroup.cuh. Products end when they begin.
+template <int kStride>
+struct WideWeights {
+  using At = const float4*;
+  explicit WideWeights(const float4* groups) : first(groups) {}
+  At at(int group, int column) const { return first + group * kStride + column; }
+  const float4* first;
+};
+inline void publish_wide() {}
+inline void begin_wide() {}
+template <int kTiles, int kSums>
+void end_wide(float (&)[kTiles][kSums]) {}
+template <bool kAdd, int kStride, int kSums>
+void multiply_wide(const unsigned (&rows)[4], const float4* weights, float (&sums)[kSums]) {
+  struct Lane {
+    unsigned rows[4];
+  };
+  static Lane block[32][32];
+  Lane* const warp = block[threadIdx.x / 32];
+  const unsigned lane = threadIdx.x % 32;
+  for (int i = 0; i < 4; ++i) warp[lane].rows[i] = rows[i];
+  __syncwarp();
+  const auto tf32 = [](unsigned bits) { return __uint_as_float(bits & 0xffffe000u); };
+  for (unsigned i = 0; i < kSums; ++i) {
+    if (!kAdd) sums[i] = 0.0f;
+    for (unsigned slot = 0; slot < 8; ++slot) {
+      const float4& of_column = weights[slot / 4 * kStride + i / 4 * 8 + lane % 4 * 2 + i % 2];
+      const float of_slot[4] = {of_column.x, of_column.y, of_column.z, of_column.w};
+      const unsigned of_row = warp[lane / 4 * 4 + slot % 4].rows[i / 2 % 2 + slot / 4 * 2];
+      sums[i] = __fmaf_rn(tf32(__float_as_uint(of_slot[slot % 4])), tf32(of_row), sums[i]);
+    }
+  }
+  __syncwarp();
+}
+
 // Of kernels/common/cluster.cuh. Whoever waits for bytes waits for the whole cluster: then all of them have
 // been sent, or the grid is stuck.
 template <class T>

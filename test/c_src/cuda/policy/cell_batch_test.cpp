@@ -1,6 +1,5 @@
-// A frame of a batch of agents with a GRU or an LSTM: one launch for each layer
-// (kernels/policy/cell_batch.cu) or five, with the bits of single steps, on an emulated GPU and on a real
-// one.
+// A frame of a batch of agents with a GRU or an LSTM: one launch for each layer (kernels/policy/cell_batch.cu,
+// or cell_wide.cu by warpgroups) or five, with the bits of single steps, on an emulated GPU and on a real one.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -81,8 +80,29 @@ TEST_CASE("batches of gated policies on an emulated GPU", "[.emulated_cell_batch
   CHECK(emulated_launches("policy_cell_frame") > 0);
 }
 
+Weights in_tf32x3(const Weights& weights) {
+  return std::make_shared<core::PolicyWeights>(core::rounded_weights(*weights, core::Precision::tf32x3));
+}
+
+// Rounds of 64 agents that are full and not, with as many values as the units, fewer and more, and with
+// factors of the norm that a launch of their own finds.
+TEST_CASE("batches of gated policies by warpgroups on an emulated GPU", "[.emulated_cell_wide]") {
+  emulate_launches();
+  for (const GatedSpec& spec : {spec_of("gru", 9, 34), spec_of("gru", 70, 34, true), spec_of("lstm", 41, 34)}) {
+    const Weights weights = in_tf32x3(make_gated(spec));
+    for (const std::int64_t count : {2, 130}) check_batches(weights, count, kEmulated);
+  }
+  const Environment tuning("EXPHIL_NATIVE_POLICY", (std::string(kEmulated) + "cell_batch=1").c_str());
+  const Weights weights = in_tf32x3(make_gated(spec_of("gru", 9, 34)));
+  const auto policy = load_on_device(weights, 10);
+  CHECK(same_bits(played(*policy, 3, true), played(*policy, 3, false)));
+  CHECK(emulated_launches("policy_cell_wide") > 0);
+  CHECK(emulated_launches("policy_cell_frame") > 0);
+}
+
 TEST_CASE("batches of gated policies run without a GPU", "[cuda][policy][emulated][gated]") {
   require_emulated("[.emulated_cell_batch]");
+  require_emulated("[.emulated_cell_wide]", {{"FAKE_CUDA_CAPABILITY", "90"}});
 }
 
 TEST_CASE("batches of many gated agents have the bits of lone steps on the GPU",
@@ -96,6 +116,7 @@ TEST_CASE("batches of many gated agents have the bits of lone steps on the GPU",
           std::make_shared<core::PolicyWeights>(core::rounded_weights(*weights, precision));
       check_batches(rounded, 300, "");
     }
+    for (const std::int64_t count : {1, 3, 40, 300, 1200}) check_batches(in_tf32x3(weights), count, "");
   }
 }
 

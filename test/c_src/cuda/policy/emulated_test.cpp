@@ -58,6 +58,19 @@ TEST_CASE("products of many rows on an emulated GPU", "[.emulated_tiles]") {
   CHECK(emulated_launches("policy_product_many") > 0);
 }
 
+// The same by warpgroups: rows of several blocks and of several warpgroups in a block.
+TEST_CASE("products by warpgroups on an emulated GPU", "[.emulated_wide]") {
+  emulate_launches();
+  const std::string given = core::environment("EXPHIL_NATIVE_POLICY");
+  const Environment variable("EXPHIL_NATIVE_POLICY", (given + ",fused_limit=0,wide_rows=30").c_str());
+  const auto weights = policy_forms(small_spec()).front().weights;
+  const auto stored =
+      std::make_shared<core::PolicyWeights>(core::rounded_weights(*weights, core::Precision::tf32x3));
+  check_policy_form(*load_on_device(stored, 200), *stored, 9, {2, 40, 150});
+  CHECK(emulated_launches("policy_product_wide") > 0);
+  CHECK(emulated_launches("policy_product_few") > 0);
+}
+
 // Two teams for windows, more blocks than the policy has segments of channels, and more windows than teams.
 TEST_CASE("windows by teams of blocks on an emulated GPU", "[.emulated_teams]") {
   emulate_launches();
@@ -136,6 +149,7 @@ TEST_CASE("steps by teams of blocks run without a GPU", "[cuda][policy][emulated
 
 TEST_CASE("policies of several forms run without a GPU", "[cuda][policy][emulated]") {
   for (const char* tag : {"[.emulated_policy]", "[.emulated_tiles]"}) require_emulated(tag);
+  require_emulated("[.emulated_wide]", {{"FAKE_CUDA_CAPABILITY", "90"}});
 }
 
 }  // namespace

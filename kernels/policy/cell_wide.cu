@@ -1,0 +1,203 @@
+// A frame of a batch of agents through a cell that recalls its state, GRU or LSTM, with both products before
+// it, as policy/cell_batch.cu, but on tensor cores by warpgroups (policy/product_wide.cuh), for tf32x3.
+// Launched by c_src/cuda/policy/rows_walk.cpp. Compiled with the network and -D: CELL, its index.
+//
+// A block keeps the weights of some units with all gates in shared memory. Pairs of its warpgroups take 64
+// agents after another: the first of a pair has the sums of x, the second those of h. Then each gives the
+// other one those of half of the rows, and computes the cells of the other half. All blocks read all of
+// hidden, so that the output goes to another array.
+#include "kernels/policy/cell_batch.cuh"
+#include "kernels/policy/product_wide.cuh"
+
+#if EXPHIL_WARPGROUPS
+
+namespace exphil {
+namespace policy {
+
+constexpr int kOwn = wide_cell(kNetwork, kIt).units, kWideColumns = kGates * kOwn;
+constexpr int kPairThreads = 2 * device::kWarpgroup, kPairs = kWideThreads / kPairThreads;
+
+// By the number of the sum; the two threads of a sum have the same place in their warpgroups.
+using Given = float[kWideColumns / 4][device::kWarpgroup];
+struct CellWideShared {
+  WideMatrix<X::kK, kWideColumns> of_x;
+  WideMatrix<H::kK, kWideColumns> of_h;
+  Given given[kPairs];
+};
+static_assert(sizeof(CellWideShared) == wide_cell(kNetwork, kIt).shared, "as the host has it");
+
+class CellWide {
+ public:
+  __device__ __forceinline__ CellWide(const CellBatchArguments& args, CellWideShared& shared)
+      : args_(args), shared_(shared), first_unit_(static_cast<int>(blockIdx.x) * kOwn) {}
+
+  __device__ __forceinline__ void run() {
+    begin_launch_after();
+    const auto first_of = [&](int part) {
+      constexpr int kParts = kOwn / kTogether;
+      return part / kParts * kUnits + first_unit_ + part % kParts * kTogether;
+    };
+    stage_wide<kTogether, product_columns(X::kOutputs)>(shared_.of_x, args_.of_x.weights, first_of);
+    stage_wide<kTogether, product_columns(H::kOutputs)>(shared_.of_h, args_.of_h.weights, first_of);
+    await_launch_before();
+    __syncthreads();
+    const int pairs = static_cast<int>(blockDim.x) / kPairThreads;
+#pragma unroll 1
+    for (long long round = 0;; ++round) {
+      const long long first = (round * gridDim.y + blockIdx.y) * pairs * kWideRows;
+      if (first >= args_.rows) return;
+      advance(first + pair() * kWideRows);
+    }
+  }
+
+ private:
+  static constexpr int kTogether = kOwn % 16 == 0 ? 16 : 8;
+  static_assert(kOwn % kTogether == 0, "columns that follow one another");
+  using Sums = WideSums<kWideColumns>;
+
+  __device__ __forceinline__ static int pair() {
+    return thread() / kPairThreads;
+  }
+  __device__ __forceinline__ static bool of_x() {
+    return thread() % kPairThreads < device::kWarpgroup;
+  }
+  // The lane's two rows of the pair's.
+  __device__ __forceinline__ static int own_row(int half) {
+    return lane() / 32 * 16 + Sums::row_of(2 * half);
+  }
+  // Beyond the last one its values are read instead, for sums that nobody reads.
+  __device__ __forceinline__ long long existing(long long row) const {
+    return row < args_.rows ? row : args_.rows - 1;
+  }
+  __device__ __forceinline__ const float* hidden(long long row) const {
+    return args_.in + existing(row) * X::kK;
+  }
+  __device__ __forceinline__ const float* state(long long row) const {
+    return layer_state(args_, existing(row)).from + kIt.state_at;
+  }
+
+  // The pair's rows from `first` on.
+  __device__ __forceinline__ void advance(long long first) {
+    const long long rows[2] = {first + own_row(0), first + own_row(1)};
+    const NormFactors norm = factors(first, of_x() ? 0 : 1);
+    Sums sums;
+    if (of_x()) {
+      add_wide(shared_.of_x, hidden(rows[0]), hidden(rows[1]), sums);
+    } else {
+      add_wide(shared_.of_h, state(rows[0]), state(rows[1]), sums);
+    }
+    float theirs[kWideColumns / 4];
+    if (of_x()) give<1>(sums);
+    __syncthreads();
+    if (!of_x()) take(theirs), give<0>(sums);  // each thread in the place that it has read
+    __syncthreads();
+    if (of_x()) {
+      take(theirs);
+      finish<0>(rows[0], norm, sums, theirs);
+    } else {
+      finish<1>(rows[1], norm, sums, theirs);
+    }
+    put_zeros(args_, first, kWideRows, thread() % kPairThreads, kPairThreads);
+  }
+
+  // Of the row whose cells the lane computes. Those of the warp's rows are found by the warp.
+  __device__ __forceinline__ NormFactors factors(long long first, int half) const {
+    if constexpr (!X::kNormed) return {1.0f, 0.0f};
+    const long long own = existing(first + own_row(half));
+    if (args_.scale != nullptr) {
+      return {args_.scale[own], X::kCentres ? args_.scale[args_.rows + own] : 0.0f};
+    }
+    NormFactors mine{1.0f, 0.0f};
+#pragma unroll 4
+    for (int i = 0; i < 8; ++i) {
+      const long long row = first + lane() / 32 * 16 + 8 * half + i;
+      const NormFactors found = row_factors<X>(hidden(row), args_);
+      if (thread() % 32 / 4 == i) mine = found;
+    }
+    return mine;
+  }
+
+  // The sums of a half of the rows, to the warpgroup that computes their cells; and what it takes.
+  template <int kHalf>
+  __device__ __forceinline__ void give(const Sums& sums) const {
+#pragma unroll
+    for (int n = 0; n < Sums::kTiles; ++n) {
+#pragma unroll
+      for (int i = 2 * kHalf; i < Sums::kSums; i += i % 2 == 0 ? 1 : 3) given(number(n, i)) = sums.of[n][i];
+    }
+  }
+  __device__ __forceinline__ void take(float (&theirs)[kWideColumns / 4]) const {
+#pragma unroll
+    for (int i = 0; i < kWideColumns / 4; ++i) theirs[i] = given(i);
+  }
+  __device__ __forceinline__ float& given(int number) const {
+    return shared_.given[pair()][number][lane()];
+  }
+  __device__ __forceinline__ static int number(int n, int i) {
+    return n * (Sums::kSums / 2) + i / 4 * 2 + i % 2;
+  }
+  __device__ __forceinline__ static int lane() {
+    return thread() % device::kWarpgroup;
+  }
+
+  // The cells of a row of half kHalf.
+  template <int kHalf>
+  __device__ __forceinline__ void finish(long long row, NormFactors norm, const Sums& sums,
+                                         const float (&theirs)[kWideColumns / 4]) const {
+    if (row >= args_.rows) return;
+    const StatePlace places = layer_state(args_, row);
+    const float* const from = places.from + kIt.state_at + first_unit_;
+    float* const to = places.to + kIt.state_at + first_unit_;
+#pragma unroll
+    for (int own = 0; own < kOwn; own += 8) {  // two units of these for each lane
+      const int unit = own + Sums::column_of(0, 0);
+      float out[2], after[kStates][2];
+      Real states[2][kStates];
+#pragma unroll
+      for (int s = 0; s < kStates; ++s) {
+        const float2 before = *reinterpret_cast<const float2*>(from + unit + s * kUnits);
+        states[0][s] = {before.x}, states[1][s] = {before.y};
+      }
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        float x[kGates], h[kGates];
+#pragma unroll
+        for (int gate = 0; gate < kGates; ++gate) {
+          const int column = gate * kOwn + own, n = column / Sums::kTileColumns,
+                    i = column % Sums::kTileColumns / 2 + 2 * kHalf + j;
+          const float mine = sums.of[n][i], other = theirs[number(n, i)];
+          x[gate] = kHalf == 0 ? mine : other, h[gate] = kHalf == 0 ? other : mine;
+        }
+        out[j] = advance_unit(args_, first_unit_ + unit + j, norm, x, h, states[j]);
+#pragma unroll
+        for (int s = 0; s < kStates; ++s) after[s][j] = states[j][s].v;
+      }
+      put(args_.out + row * kColumns + first_unit_ + unit, out);
+#pragma unroll
+      for (int s = 0; s < kStates; ++s) put(to + unit + s * kUnits, after[s]);
+    }
+  }
+  __device__ __forceinline__ static void put(float* to, const float (&values)[2]) {
+    device::store_wide(to, make_float2(values[0], values[1]));
+  }
+
+  const CellBatchArguments& args_;
+  CellWideShared& shared_;
+  const int first_unit_;
+};
+
+}  // namespace policy
+}  // namespace exphil
+
+#endif
+
+using namespace exphil::policy;
+
+// grid: {units / wide_cell().units, blocks that share the rows}; threads: of one pair of warpgroups or two.
+extern "C" __global__ void __launch_bounds__(kWideThreads, 1) policy_cell_wide(const CellBatchArguments args) {
+#if EXPHIL_WARPGROUPS
+  CellWide(args, *reinterpret_cast<CellWideShared*>(dynamic_shared())).run();
+#else
+  (void)args;  // not launched there
+#endif
+}

@@ -1,0 +1,56 @@
+// The shapes of the launches of warpgroups (policy/product_wide.cuh, cell_wide.cu). Compiled by the host
+// compiler and by NVRTC.
+#pragma once
+
+#include "kernels/policy/cell_walk_layout.cuh"
+
+namespace exphil {
+namespace policy {
+
+// Shared memory that a block may have where there are warpgroups.
+constexpr long long kWideShared = 227 * 1024;
+constexpr int kWideThreads = 512, kWideRows = 64;  // at most; rows of a warpgroup
+
+// Bytes of so many columns of weights, split.
+constexpr long long wide_bytes(int k, int columns) {
+  return 8LL * k * columns;
+}
+// Columns of a block of policy_product_wide for the inner dimension k; 0 where not even 16 fit.
+constexpr int wide_columns(int k) {
+  int columns = 64;
+  while (columns >= 16 && wide_bytes(k, columns) > kWideShared) columns /= 2;
+  return columns < 16 ? 0 : columns;
+}
+constexpr bool has_wide(const Network& n, const Product& product) {
+  return n.on_tensor_cores() && !product.is_short && !product.diagonal && wide_columns(n.size(product.in)) > 0;
+}
+constexpr long long wide_product_bytes(int k) {
+  return wide_bytes(k, wide_columns(k));
+}
+// Products side by side that make so many columns of a warpgroup, of 8, 16, 24 or 32 columns each.
+constexpr int wide_tiles(int columns) {
+  return columns == 24 ? 3 : 2;
+}
+
+// A block of policy_cell_wide: units with all gates, and the place in which the two warpgroups of a row give
+// each other the sums of half of their rows. No units where they do not fit.
+struct WideCell {
+  int units = 0;
+  long long shared = 0;
+};
+constexpr long long wide_given(int columns) {
+  return 4LL * columns / 2 * kWideRows;
+}
+constexpr WideCell wide_cell(const Network& n, const GatedCell& cell) {
+  if (recurrent_product(n, cell) == kNoPhase) return {};
+  for (int units = 16; units >= 8; units /= 2) {
+    const int columns = units * formulas::gates_of(cell.cell);
+    const long long shared = wide_bytes(n.size(n.hidden) + n.size(cell.before), columns) +
+                             kWideThreads / 256 * wide_given(columns);
+    if (n.size(cell.before) % units == 0 && shared <= kWideShared) return {units, shared};
+  }
+  return {};
+}
+
+}  // namespace policy
+}  // namespace exphil
