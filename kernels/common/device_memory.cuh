@@ -56,6 +56,20 @@ EXPHIL_DEVICE void wait_copies() {
 #endif
 }
 
+// 16 bytes of global memory, aligned, by a load that the compiler does not move behind what follows: it would
+// otherwise begin only where its value is used, behind a wait for something else.
+EXPHIL_DEVICE float4 load_ahead(const float* from) {
+#if __CUDA_ARCH__ >= 750
+  float4 value;
+  asm volatile("ld.global.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
+               : "l"(from));
+  return value;
+#else
+  return *reinterpret_cast<const float4*>(from);
+#endif
+}
+
 // Writes 16 or 8 bytes, aligned to their size, to global memory in one access: the compiler takes some stores
 // of a float4 apart. For results only: the compiler may move the store past other accesses of memory.
 EXPHIL_DEVICE void store_wide(void* to, float4 value) {

@@ -2,10 +2,11 @@
 // it, as policy/cell_batch.cu, but on tensor cores by warpgroups (policy/product_wide.cuh), for tf32x3.
 // Launched by c_src/cuda/policy/rows_walk.cpp. Compiled with the network and -D: CELL, its index.
 //
-// A block keeps the weights of some units with all gates in shared memory. Pairs of its warpgroups take 64
-// agents after another: the first of a pair has the sums of x, the second those of h. Then each gives the
-// other one those of half of the rows, and computes the cells of the other half. All blocks read all of
-// hidden, so that the output goes to another array.
+// A block keeps the weights of some units with all gates in shared memory. Each of its pairs of warpgroups
+// takes 64 agents after another: the first of a pair has the sums of x, the second those of h. Then each gives
+// the other one those of half of the rows, and computes the cells of the other half. Where no launch before
+// has found the factors of the norm, one pair works, and the other one finds them meanwhile. All blocks read
+// all of hidden, so that the output goes to another array.
 #include "kernels/policy/cell_batch.cuh"
 #include "kernels/policy/product_wide.cuh"
 
@@ -23,6 +24,7 @@ struct CellWideShared {
   WideMatrix<X::kK, kWideColumns> of_x;
   WideMatrix<H::kK, kWideColumns> of_h;
   Given given[kPairs];
+  float scale[kWideRows], mean[kWideRows];
 };
 static_assert(sizeof(CellWideShared) == wide_cell(kNetwork, kIt).shared, "as the host has it");
 
@@ -41,12 +43,14 @@ class CellWide {
     stage_wide<kTogether, product_columns(H::kOutputs)>(shared_.of_h, args_.of_h.weights, first_of);
     await_launch_before();
     __syncthreads();
-    const int pairs = static_cast<int>(blockDim.x) / kPairThreads;
+    const bool finds = X::kNormed && args_.scale == nullptr;
+    const int working = finds ? 1 : kPairs;
 #pragma unroll 1
     for (long long round = 0;; ++round) {
-      const long long first = (round * gridDim.y + blockIdx.y) * pairs * kWideRows;
+      const long long first = (round * gridDim.y + blockIdx.y) * working * kWideRows;
       if (first >= args_.rows) return;
-      advance(first + pair() * kWideRows);
+      if (round > 0 && finds) __syncthreads();  // the factors before are read
+      advance(first + pair() % working * kWideRows, pair() < working);
     }
   }
 
@@ -76,45 +80,48 @@ class CellWide {
     return layer_state(args_, existing(row)).from + kIt.state_at;
   }
 
-  // The pair's rows from `first` on.
-  __device__ __forceinline__ void advance(long long first) {
+  // 64 rows from `first` on. works: by this pair, which otherwise finds the factors of their norm.
+  __device__ __forceinline__ void advance(long long first, bool works) {
     const long long rows[2] = {first + own_row(0), first + own_row(1)};
-    const NormFactors norm = factors(first, of_x() ? 0 : 1);
     Sums sums;
-    if (of_x()) {
+    if (!works) {
+      find_factors(first);
+    } else if (of_x()) {
       add_wide(shared_.of_x, hidden(rows[0]), hidden(rows[1]), sums);
+      give<1>(sums);
     } else {
       add_wide(shared_.of_h, state(rows[0]), state(rows[1]), sums);
     }
+    __syncthreads();
     float theirs[kWideColumns / 4];
-    if (of_x()) give<1>(sums);
+    if (works && !of_x()) take(theirs), give<0>(sums);  // each thread in the place that it has read
     __syncthreads();
-    if (!of_x()) take(theirs), give<0>(sums);  // each thread in the place that it has read
-    __syncthreads();
+    if (!works) return;
     if (of_x()) {
       take(theirs);
-      finish<0>(rows[0], norm, sums, theirs);
+      finish<0>(rows[0], sums, theirs);
     } else {
-      finish<1>(rows[1], norm, sums, theirs);
+      finish<1>(rows[1], sums, theirs);
     }
     put_zeros(args_, first, kWideRows, thread() % kPairThreads, kPairThreads);
   }
 
-  // Of the row whose cells the lane computes. Those of the warp's rows are found by the warp.
-  __device__ __forceinline__ NormFactors factors(long long first, int half) const {
+  __device__ __forceinline__ void find_factors(long long first) const {
+    if constexpr (X::kNormed) {
+      constexpr int kWarps = kPairThreads / 32;
+#pragma unroll
+      for (int i = 0; i < kWideRows / kWarps; ++i) {
+        const int row = thread() % kPairThreads / 32 + i * kWarps;
+        const NormFactors norm = row_factors<X>(hidden(first + row), args_);
+        if (thread() % 32 == 0) shared_.scale[row] = norm.scale, shared_.mean[row] = norm.mean;
+      }
+    }
+  }
+  // Of a row whose cells the lane computes, number `own` of the 64.
+  __device__ __forceinline__ NormFactors factors(long long row, int own) const {
     if constexpr (!X::kNormed) return {1.0f, 0.0f};
-    const long long own = existing(first + own_row(half));
-    if (args_.scale != nullptr) {
-      return {args_.scale[own], X::kCentres ? args_.scale[args_.rows + own] : 0.0f};
-    }
-    NormFactors mine{1.0f, 0.0f};
-#pragma unroll 4
-    for (int i = 0; i < 8; ++i) {
-      const long long row = first + lane() / 32 * 16 + 8 * half + i;
-      const NormFactors found = row_factors<X>(hidden(row), args_);
-      if (thread() % 32 / 4 == i) mine = found;
-    }
-    return mine;
+    if (args_.scale == nullptr) return {shared_.scale[own], shared_.mean[own]};
+    return {args_.scale[row], X::kCentres ? args_.scale[args_.rows + row] : 0.0f};
   }
 
   // The sums of a half of the rows, to the warpgroup that computes their cells; and what it takes.
@@ -142,9 +149,10 @@ class CellWide {
 
   // The cells of a row of half kHalf.
   template <int kHalf>
-  __device__ __forceinline__ void finish(long long row, NormFactors norm, const Sums& sums,
+  __device__ __forceinline__ void finish(long long row, const Sums& sums,
                                          const float (&theirs)[kWideColumns / 4]) const {
     if (row >= args_.rows) return;
+    const NormFactors norm = factors(row, own_row(kHalf));
     const StatePlace places = layer_state(args_, row);
     const float* const from = places.from + kIt.state_at + first_unit_;
     float* const to = places.to + kIt.state_at + first_unit_;
@@ -193,7 +201,7 @@ class CellWide {
 
 using namespace exphil::policy;
 
-// grid: {units / wide_cell().units, blocks that share the rows}; threads: of one pair of warpgroups or two.
+// grid: {units / wide_cell().units, blocks that share the rows}.
 extern "C" __global__ void __launch_bounds__(kWideThreads, 1) policy_cell_wide(const CellBatchArguments args) {
 #if EXPHIL_WARPGROUPS
   CellWide(args, *reinterpret_cast<CellWideShared*>(dynamic_shared())).run();

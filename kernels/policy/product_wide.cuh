@@ -25,7 +25,8 @@ struct WideMatrix {
 template <int kTogether, int kStride, int kK, int kColumns, class FirstOf>
 __device__ __forceinline__ void stage_wide(WideMatrix<kK, kColumns>& to, const void* weights,
                                            FirstOf first_of) {
-  constexpr int kParts = kColumns / kTogether, kAll = kK / 8 * kParts, kAhead = 8;
+  constexpr int kParts = kColumns / kTogether, kAll = kK / 8 * kParts,
+                kAhead = least(8, divide_up(kAll, kWideThreads / 32));
   const int lane = static_cast<int>(threadIdx.x) % 32, warps = static_cast<int>(blockDim.x) / 32;
   const float4* const from = static_cast<const float4*>(weights) + lane;
 #pragma unroll 1
@@ -75,8 +76,8 @@ struct WideSums {
 __device__ __forceinline__ void load_wide(const float* first, const float* second, float4 (&values)[2][2]) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    values[half][0] = *reinterpret_cast<const float4*>(first + 16 * half);
-    values[half][1] = *reinterpret_cast<const float4*>(second + 16 * half);
+    values[half][0] = device::load_ahead(first + 16 * half);
+    values[half][1] = device::load_ahead(second + 16 * half);
   }
 }
 

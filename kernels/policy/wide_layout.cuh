@@ -32,8 +32,9 @@ constexpr int wide_tiles(int columns) {
   return columns == 24 ? 3 : 2;
 }
 
-// A block of policy_cell_wide: units with all gates, and the place in which the two warpgroups of a row give
-// each other the sums of half of their rows. No units where they do not fit.
+// A block of policy_cell_wide: units with all gates; besides their weights, for each pair of warpgroups the
+// place in which they give each other the sums of half of their rows, and the factors of the norms of 64 rows.
+// No units where they do not fit.
 struct WideCell {
   int units = 0;
   long long shared = 0;
@@ -46,7 +47,7 @@ constexpr WideCell wide_cell(const Network& n, const GatedCell& cell) {
   for (int units = 16; units >= 8; units /= 2) {
     const int columns = units * formulas::gates_of(cell.cell);
     const long long shared = wide_bytes(n.size(n.hidden) + n.size(cell.before), columns) +
-                             kWideThreads / 256 * wide_given(columns);
+                             kWideThreads / 256 * wide_given(columns) + 8 * kWideRows;
     if (n.size(cell.before) % units == 0 && shared <= kWideShared) return {units, shared};
   }
   return {};

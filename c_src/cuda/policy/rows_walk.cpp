@@ -86,9 +86,7 @@ void RowKernels::Walk::multiply(const policy::Product& product, const Kernels& k
   const Dim3 some = grid_of(some_tile), many = grid_of(many_tile);
   if (k_.warpgroups_ && policy::has_wide(n_, product) && p.rows >= k_.tuning_.wide_rows) {
     if (product.norm != policy::Norm::none) row_scales(kernels, p);
-    const unsigned columns = grid_blocks(outputs, policy::wide_columns(k));
-    const WideShape shape = wide_shape(p.rows, columns, 1);
-    return start(kernels.back(), {columns, shape.blocks}, shape.threads, p, policy::wide_product_bytes(k));
+    return wide(k, outputs, kernels.back(), p);
   }
   if (few_tile.rows > 0 && blocks(some) < k_.tuning_.some_blocks) {
     start(kernels[0], grid_of(few_tile), few_tile.threads, p);
@@ -106,14 +104,11 @@ void RowKernels::Walk::row_scales(const Kernels& kernels, const policy::ProductA
   start(kernels[3], {grid_blocks(p.rows, policy::kScaledRows)}, policy::kRowThreads, p);
 }
 
-RowKernels::Walk::WideShape RowKernels::Walk::wide_shape(std::int64_t rows, std::int64_t columns,
-                                                         int together) const {
-  const std::int64_t tiles = grid_blocks(rows, policy::kWideRows),
-                     most = std::max<std::int64_t>(1, k_.context_.properties().multiprocessors / columns),
-                     blocks = std::min(tiles, most),
-                     each = std::min<std::int64_t>(grid_blocks(tiles, blocks),
-                                                   policy::kWideThreads / (128 * together));
-  return {static_cast<unsigned>(blocks), static_cast<int>(each) * 128 * together};
+void RowKernels::Walk::wide(int k, int outputs, CUfunction kernel, const policy::ProductArguments& p) {
+  const unsigned columns = grid_blocks(outputs, policy::wide_columns(k)),
+                 tiles = grid_blocks(p.rows, policy::kWideRows), blocks = std::min(tiles, wide_blocks(columns)),
+                 warpgroups = std::min(grid_blocks(tiles, blocks), policy::kWideThreads / 128u);
+  start(kernel, {columns, blocks}, static_cast<int>(warpgroups * 128), p, policy::wide_product_bytes(k));
 }
 
 void RowKernels::Walk::convolutions(int first, const RowLayout::Phase* weights, const Kernels& kernels) {
@@ -222,7 +217,11 @@ void RowKernels::Walk::batch_wide(int cell, const Phases& phases, policy::CellBa
   const policy::GatedCell& p = n_.cells[cell];
   const policy::WideCell shape_of = policy::wide_cell(n_, p);
   const policy::Product& product = n_.products[k_.cell_products_.x];
-  if (product.norm != policy::Norm::none && a.rows > k_.tuning_.cell_batch) {
+  const unsigned columns = static_cast<unsigned>(n_.size(p.before) / shape_of.units),
+                 tiles = grid_blocks(a.rows, policy::kWideRows), most = wide_blocks(columns);
+  // A pair of warpgroups of each block finds the factors of a norm where the other one has all of its rows.
+  const bool normed = product.norm != policy::Norm::none, finds = normed && tiles <= most;
+  if (normed && !finds) {
     policy::ProductArguments factors{};
     factors.x = a.in, factors.x_stride = n_.size(n_.hidden);
     factors.rows = a.rows, factors.epsilon = a.epsilon, factors.first_layer = a.first_layer;
@@ -234,9 +233,8 @@ void RowKernels::Walk::batch_wide(int cell, const Phases& phases, policy::CellBa
     }
     a.scale = factors.scale;
   }
-  const unsigned columns = static_cast<unsigned>(n_.size(p.before) / shape_of.units);
-  const WideShape shape = wide_shape(a.rows, columns, 2);
-  start(kernel, {columns, shape.blocks}, shape.threads, a, shape_of.shared);
+  const unsigned blocks = finds ? tiles : std::min(most, grid_blocks(tiles, 2));
+  start(kernel, {columns, blocks}, policy::kWideThreads, a, shape_of.shared);
 }
 
 bool RowKernels::Walk::walked(int cell, const Phases& phases, const policy::CellArguments& arguments) const {

@@ -90,6 +90,11 @@ class RowKernels::Walk {
                std::int64_t rows);
   void multiply(const policy::Product& product, const Kernels& kernels, const policy::ProductArguments& p);
   void row_scales(const Kernels& kernels, const policy::ProductArguments& p);
+  // By warpgroups: a block for each multiprocessor, of which several share the rows of the same columns.
+  void wide(int k, int outputs, CUfunction kernel, const policy::ProductArguments& p);
+  unsigned wide_blocks(unsigned columns) const {
+    return std::max(1u, static_cast<unsigned>(k_.context_.properties().multiprocessors) / columns);
+  }
   // And those that it shares its launch with; weights: of its phase, then of theirs.
   void convolutions(int first, const RowLayout::Phase* weights, const Kernels& kernels);
   // before: the weights of the phase before.
@@ -130,13 +135,6 @@ class RowKernels::Walk {
   void batch(int cell, const Phases& phases, CUfunction kernel);
   // The same by warpgroups.
   void batch_wide(int cell, const Phases& phases, policy::CellBatchArguments& arguments, CUfunction kernel);
-  // Blocks that share so many rows and the warpgroups of each, where a grid has so many columns of blocks and
-  // 64 rows take `together` warpgroups.
-  struct WideShape {
-    unsigned blocks;
-    int threads;
-  };
-  WideShape wide_shape(std::int64_t rows, std::int64_t columns, int together) const;
   // All frames in one launch, with the product of the states. False where there is none for them.
   bool walked(int cell, const Phases& phases, const policy::CellArguments& arguments) const;
   // The product of what the layer before writes, in a pipeline of layers.

@@ -1,6 +1,6 @@
 // Work over many rows: batches of agents, sequences and windows. It is split into slices of bounded memory
-// that overlap: while one slice computes, the next one's observations are staged through pinned memory by the
-// library's threads and copied in, and the previous one's outputs are copied out. Used by
+// that overlap: while some compute, the library's threads copy the frames of others into pinned memory and
+// the answers of earlier ones out of it. Used by
 // cuda/policy/policy.cpp; calls run one after another.
 //
 // Every call starts after the work that the policy's stream had when it was called, returns when every output
@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "core/policy/policy.hpp"
@@ -60,13 +61,24 @@ class SlicePipeline {
  private:
   struct Slice;
   struct Lane;
+  struct Piece;
   std::int64_t batch_rows(std::int64_t count) const;  // of a slice of a batch of so many agents
   void run_windows(const float* const* windows, std::int64_t count, std::int64_t seq, float* out);
   // chained: each slice starts from the state that the previous one leaves.
   void run(const std::vector<Slice>& slices, bool chained);
-  void enqueue(Lane& lane, const Slice& slice, const Lane* previous, CUevent after);
-  void stage(Lane& lane, const Slice& slice);
+  void begin(Lane& lane, const Slice& slice, bool is_first, std::vector<Piece>* pieces);
+  void add_answers(Lane& lane, std::vector<Piece>* pieces);
+  static void add_pieces(Lane& lane, int part, std::pair<std::int64_t, std::int64_t> units,
+                         std::int64_t unit_bytes, std::vector<Piece>* pieces);
+  void copy(const std::vector<Piece>& pieces);
+  void copy_frames(const Piece& piece);
+  void copy_answers(const Piece& piece);
+  void send(Lane& lane);
+  void launch(Lane& lane);
+  void wait(Lane& lane);
   void finish(Lane& lane);
+  std::int64_t row_bytes() const;  // of a frame on the device
+  static std::int64_t length_of(const Slice& slice);  // rows of a unit of its frames
 
   std::shared_ptr<Context> context_;
   const PolicyDims& dims_;

@@ -4,9 +4,23 @@
 
 #include "core/error.hpp"
 #include "core/tensor.hpp"
+#include "core/work/parallel.hpp"
 #include "cuda/policy/wait.hpp"
 
 namespace exphil::cuda {
+namespace {
+
+// Calls body(i) for each of `count` states, on several threads where they are thousands: each is somewhere
+// else in memory.
+template <class Body>
+void for_each_state(std::size_t count, Body body) {
+  constexpr std::int64_t kAtOnce = 8192;
+  core::parallel_for(static_cast<std::int64_t>(count), kAtOnce, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) body(static_cast<std::size_t>(i));
+  });
+}
+
+}  // namespace
 
 StateArena::StateArena(std::shared_ptr<Context> context, std::size_t state_bytes, std::int64_t slots)
     : context_(std::move(context)), state_bytes_(state_bytes), slot_bytes_((state_bytes + 255) / 256 * 256) {
@@ -54,10 +68,9 @@ CUdeviceptr StateArena::take() {
 void StateArena::take(policy::StatePlace* places, std::size_t count) {
   std::lock_guard<std::mutex> lock(mutex_);
   make_room(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    places[i].to = as_pointer<float>(free_.back());
-    free_.pop_back();
-  }
+  const CUdeviceptr* const behind = free_.data() + free_.size();
+  for_each_state(count, [&](std::size_t i) { places[i].to = as_pointer<float>(*(behind - 1 - i)); });
+  free_.resize(free_.size() - count);
 }
 
 CUdeviceptr StateArena::take_at_once() {
@@ -74,11 +87,13 @@ void StateArena::give_back(CUdeviceptr slot) noexcept {
 }
 
 void StateArena::give_back(const policy::StatePlace* places, std::size_t count) noexcept {
+  if (count == 0 || places[0].to == nullptr) return;
   std::lock_guard<std::mutex> lock(mutex_);
-  // Within the capacity that grow() reserved.
-  for (std::size_t i = 0; i < count; ++i) {
-    if (places[i].to != nullptr) free_.push_back(reinterpret_cast<CUdeviceptr>(places[i].to));
-  }
+  const std::size_t before = free_.size();
+  free_.resize(before + count);  // within the capacity that grow() reserved
+  for_each_state(count, [&](std::size_t i) {
+    free_[before + i] = reinterpret_cast<CUdeviceptr>(places[i].to);
+  });
 }
 
 std::size_t StateArena::held_bytes() const {
@@ -100,21 +115,23 @@ NextStates::NextStates(StateArena& arena, core::State* const* to, std::size_t co
       to_(to),
       count_(count),
       many_(count > 1 ? count : 0),
-      places_(count > 1 ? many_.data() : &one_) {
-  for (std::size_t i = 0; i < count; ++i) state_of(arena, *to[i]);
-}
+      places_(count > 1 ? many_.data() : &one_) {}
 
 NextStates::NextStates(StateArena& arena, core::State* const* from, core::State* const* to,
                        std::int64_t count)
     : NextStates(arena, to, static_cast<std::size_t>(count)) {
-  for (std::size_t i = 0; i < count_; ++i)
-    places_[i].from = as_pointer<float>(state_of(arena, *from[i]).slot());
+  for_each_state(count_, [&](std::size_t i) {
+    const CudaState& source = state_of(arena, *from[i]);
+    if (from[i] != to[i]) state_of(arena, *to[i]);
+    places_[i].from = as_pointer<float>(source.slot());
+  });
   arena_.take(places_, count_);
 }
 
 NextStates::NextStates(StateArena& arena, const core::State& from, core::State* const* to, std::int64_t count)
     : NextStates(arena, to, static_cast<std::size_t>(count)) {
   const CudaState& source = state_of(arena, from);
+  for (std::size_t i = 0; i < count_; ++i) state_of(arena, *to[i]);
   arena_.take(places_, count_);
   for (std::size_t i = 0; i < count_; ++i) {
     places_[i].from = i == 0 ? as_pointer<float>(source.slot()) : places_[i - 1].to;
@@ -123,16 +140,17 @@ NextStates::NextStates(StateArena& arena, const core::State& from, core::State* 
 
 NextStates::NextStates(StateArena& arena, const CudaState& from, core::State* const* to, CUdeviceptr taken)
     : NextStates(arena, to, 1) {
+  state_of(arena, *to[0]);
   one_ = {as_pointer<float>(from.slot()), as_pointer<float>(taken)};
 }
 
 void NextStates::commit() noexcept {
-  for (std::size_t i = 0; i < count_; ++i) {
+  for_each_state(count_, [&](std::size_t i) {
     auto& state = static_cast<CudaState&>(*to_[i]);  // checked before
     const CUdeviceptr before = state.slot();
     state.set_slot(reinterpret_cast<CUdeviceptr>(places_[i].to));
     places_[i].to = as_pointer<float>(before);  // to be returned to the arena
-  }
+  });
 }
 
 }  // namespace exphil::cuda

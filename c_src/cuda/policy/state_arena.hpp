@@ -27,7 +27,7 @@ class StateArena {
   void take(policy::StatePlace* places, std::size_t count);  // a slot for each `to`: all of them, or throws
   CUdeviceptr take_at_once();  // throws core::WouldWait where memory would have to be allocated
   void give_back(CUdeviceptr slot) noexcept;
-  void give_back(const policy::StatePlace* places, std::size_t count) noexcept;  // each `to` but null
+  void give_back(const policy::StatePlace* places, std::size_t count) noexcept;  // each `to`, or all are null
   void reserve(std::size_t count);  // at least so many free slots; throws out_of_memory
   std::size_t state_bytes() const { return state_bytes_; }
   std::size_t held_bytes() const;
