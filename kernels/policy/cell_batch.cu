@@ -34,6 +34,29 @@ struct BatchShared {
 };
 static_assert(sizeof(BatchShared) <= 48 * 1024, "static shared memory");
 
+// One of the products' values, from its sum.
+template <class P>
+__device__ __forceinline__ float product_value(float sum, const ProductMatrix& matrix, int column,
+                                               NormFactors norm) {
+  const float bias = matrix.bias == nullptr ? 0.0f : __ldg(matrix.bias + column);
+  return P::apply(completed<P>(sum, matrix, column, norm.mean), bias, norm.scale, 0.0f, column);
+}
+
+// A unit's frame: its sums, the values of its states before, of which those after take the place; the result
+// is its output.
+__device__ __forceinline__ float advance_unit(const CellBatchArguments& args, int unit, NormFactors norm,
+                                              const float (&of_x)[kGates], const float (&of_h)[kGates],
+                                              Real (&states)[kStates]) {
+  Real x[kGates], h[kGates];
+#pragma unroll
+  for (int gate = 0; gate < kGates; ++gate) {
+    const int column = gate * kUnits + unit;
+    x[gate] = {product_value<X>(of_x[gate], args.of_x, column, norm)};
+    h[gate] = {product_value<H>(of_h[gate], args.of_h, column, {1.0f, 0.0f})};
+  }
+  return formulas::advance_cell<kIt.cell, Math>(x, h, states).v;
+}
+
 class CellBatch {
  public:
   __device__ __forceinline__ CellBatch(const CellBatchArguments& args, BatchShared& shared)

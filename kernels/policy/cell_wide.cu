@@ -16,7 +16,7 @@ namespace exphil {
 namespace policy {
 
 constexpr int kOwn = wide_cell(kNetwork, kIt).units, kWideColumns = kGates * kOwn;
-constexpr int kPairThreads = 2 * device::kWarpgroup, kPairs = kWideThreads / kPairThreads;
+constexpr int kPairThreads = 2 * device::kWarpgroup, kPairs = kCellWideThreads / kPairThreads;
 
 // By the number of the sum; the two threads of a sum have the same place in their warpgroups.
 using Given = float[kWideColumns / 4][device::kWarpgroup];
@@ -24,6 +24,8 @@ struct CellWideShared {
   WideMatrix<X::kK, kWideColumns> of_x;
   WideMatrix<H::kK, kWideColumns> of_h;
   Given given[kPairs];
+  WideColumn<X> columns_of_x[kWideColumns];
+  WideColumn<H> columns_of_h[kWideColumns];
   float scale[kWideRows], mean[kWideRows];
 };
 static_assert(sizeof(CellWideShared) == wide_cell(kNetwork, kIt).shared, "as the host has it");
@@ -39,8 +41,12 @@ class CellWide {
       constexpr int kParts = kOwn / kTogether;
       return part / kParts * kUnits + first_unit_ + part % kParts * kTogether;
     };
-    stage_wide<kTogether, product_columns(X::kOutputs)>(shared_.of_x, args_.of_x.weights, first_of);
-    stage_wide<kTogether, product_columns(H::kOutputs)>(shared_.of_h, args_.of_h.weights, first_of);
+    stage_wide<kTogether, kWarps, product_columns(X::kOutputs)>(shared_.of_x, args_.of_x.weights, first_of);
+    stage_wide<kTogether, kWarps, product_columns(H::kOutputs)>(shared_.of_h, args_.of_h.weights, first_of);
+    if (thread() < kWideColumns) {
+      const int column = thread() / kOwn * kUnits + first_unit_ + thread() % kOwn;
+      shared_.columns_of_x[thread()] = {args_.of_x, column}, shared_.columns_of_h[thread()] = {args_.of_h, column};
+    }
     await_launch_before();
     __syncthreads();
     const bool finds = X::kNormed && args_.scale == nullptr;
@@ -55,7 +61,7 @@ class CellWide {
   }
 
  private:
-  static constexpr int kTogether = kOwn % 16 == 0 ? 16 : 8;
+  static constexpr int kTogether = kOwn % 16 == 0 ? 16 : 8, kWarps = kCellWideThreads / 32;
   static_assert(kOwn % kTogether == 0, "columns that follow one another");
   using Sums = WideSums<kWideColumns>;
 
@@ -65,7 +71,7 @@ class CellWide {
   __device__ __forceinline__ static bool of_x() {
     return thread() % kPairThreads < device::kWarpgroup;
   }
-  // The lane's two rows of the pair's.
+  // The lane's two rows of the 64.
   __device__ __forceinline__ static int own_row(int half) {
     return lane() / 32 * 16 + Sums::row_of(2 * half);
   }
@@ -108,13 +114,27 @@ class CellWide {
 
   __device__ __forceinline__ void find_factors(long long first) const {
     if constexpr (X::kNormed) {
-      constexpr int kWarps = kPairThreads / 32;
-#pragma unroll
-      for (int i = 0; i < kWideRows / kWarps; ++i) {
-        const int row = thread() % kPairThreads / 32 + i * kWarps;
-        const NormFactors norm = row_factors<X>(hidden(first + row), args_);
-        if (thread() % 32 == 0) shared_.scale[row] = norm.scale, shared_.mean[row] = norm.mean;
+      if (args_.first_layer != 0) {
+        find_factors<X::kFirst>(first);
+      } else {
+        find_factors<X::kValues>(first);
       }
+    }
+  }
+  // kCounted: values of a row. A warp loads all of its rows before it adds up the first one's.
+  template <int kCounted>
+  __device__ __forceinline__ void find_factors(long long first) const {
+    constexpr int kWarpRows = kWideRows / (kPairThreads / 32);
+    const int row = thread() % kPairThreads / 32 * kWarpRows;
+    NormFactors norms[kWarpRows];
+#pragma unroll
+    for (int i = 0; i < kWarpRows; ++i) {
+      norms[i] = norm_factors<X::kNorm, kCounted, X::kK>(hidden(first + row + i), args_.epsilon);
+    }
+    if (thread() % 32 != 0) return;
+#pragma unroll
+    for (int i = 0; i < kWarpRows; ++i) {
+      shared_.scale[row + i] = norms[i].scale, shared_.mean[row + i] = norms[i].mean;
     }
   }
   // Of a row whose cells the lane computes, number `own` of the 64.
@@ -168,15 +188,17 @@ class CellWide {
       }
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        float x[kGates], h[kGates];
+        Real x[kGates], h[kGates];
 #pragma unroll
         for (int gate = 0; gate < kGates; ++gate) {
           const int column = gate * kOwn + own, n = column / Sums::kTileColumns,
                     i = column % Sums::kTileColumns / 2 + 2 * kHalf + j;
+          const int at = gate * kOwn + unit + j, value = gate * kUnits + first_unit_ + unit + j;
           const float mine = sums.of[n][i], other = theirs[number(n, i)];
-          x[gate] = kHalf == 0 ? mine : other, h[gate] = kHalf == 0 ? other : mine;
+          x[gate] = {shared_.columns_of_x[at].value(kHalf == 0 ? mine : other, norm, 0.0f, value)};
+          h[gate] = {shared_.columns_of_h[at].value(kHalf == 0 ? other : mine, {1.0f, 0.0f}, 0.0f, value)};
         }
-        out[j] = advance_unit(args_, first_unit_ + unit + j, norm, x, h, states[j]);
+        out[j] = formulas::advance_cell<kIt.cell, Math>(x, h, states[j]).v;
 #pragma unroll
         for (int s = 0; s < kStates; ++s) after[s][j] = states[j][s].v;
       }
@@ -202,7 +224,8 @@ class CellWide {
 using namespace exphil::policy;
 
 // grid: {units / wide_cell().units, blocks that share the rows}.
-extern "C" __global__ void __launch_bounds__(kWideThreads, 1) policy_cell_wide(const CellBatchArguments args) {
+extern "C" __global__ void __launch_bounds__(kCellWideThreads, 1)
+    policy_cell_wide(const CellBatchArguments args) {
 #if EXPHIL_WARPGROUPS
   CellWide(args, *reinterpret_cast<CellWideShared*>(dynamic_shared())).run();
 #else

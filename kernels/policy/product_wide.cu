@@ -12,8 +12,9 @@ using It = PhaseProduct<PRODUCT>;
 
 using namespace exphil::policy;
 
-// grid: {ceil(outputs / wide_columns(k)), blocks that share the rows}; threads: of one to four warpgroups.
-extern "C" __global__ void __launch_bounds__(kWideThreads, 1)
+// grid: {ceil(outputs / wide_columns(k)), blocks that share the rows}; threads: of one warpgroup to
+// wide_threads().
+extern "C" __global__ void __launch_bounds__(wide_threads(wide_columns(It::kK)), 1)
     policy_product_wide(const ProductArguments args) {
 #if EXPHIL_WARPGROUPS
   using Wide = WideProduct<It::kK, It::kOutputs, It>;

@@ -20,13 +20,14 @@ struct WideMatrix {
   float4 high[kK / 4][kColumns], low[kK / 4][kColumns];
 };
 
-// Copies the weights by all warps of the block. kTogether (8 or 16) columns are consecutive in the matrix, of
-// which first_of(i) is the first one, a multiple of kTogether. A barrier has to follow.
-template <int kTogether, int kStride, int kK, int kColumns, class FirstOf>
+// Copies the weights by all warps of the block, of which there are at most kWarps. kTogether (8 or 16) columns
+// are consecutive in the matrix, of which first_of(i) is the first one, a multiple of kTogether. A barrier has
+// to follow.
+template <int kTogether, int kWarps, int kStride, int kK, int kColumns, class FirstOf>
 __device__ __forceinline__ void stage_wide(WideMatrix<kK, kColumns>& to, const void* weights,
                                            FirstOf first_of) {
   constexpr int kParts = kColumns / kTogether, kAll = kK / 8 * kParts,
-                kAhead = least(8, divide_up(kAll, kWideThreads / 32));
+                kAhead = least(12, divide_up(kAll, kWarps));
   const int lane = static_cast<int>(threadIdx.x) % 32, warps = static_cast<int>(blockDim.x) / 32;
   const float4* const from = static_cast<const float4*>(weights) + lane;
 #pragma unroll 1
@@ -110,6 +111,23 @@ __device__ __forceinline__ void add_wide(const WideMatrix<kK, kColumns>& matrix,
   }
 }
 
+// What a product has beside its weights for one of the columns of a thread: loaded once, ahead of the sums,
+// because each load behind a branch would be waited for.
+template <class Epilogue>
+struct WideColumn {
+  float bias = 0.0f, sum = 0.0f;
+  WideColumn() = default;
+  __device__ __forceinline__ WideColumn(const ProductMatrix& matrix, int column)
+      : bias(matrix.bias == nullptr ? 0.0f : __ldg(matrix.bias + column)) {
+    static_assert(!kNetwork.row_scales(), "tf32x3");
+    if constexpr (Epilogue::kCentres) sum = __ldg(matrix.row_sums + column);
+  }
+  __device__ __forceinline__ float value(float product, NormFactors norm, float residual, int column) const {
+    return Epilogue::apply(centred<Epilogue::kCentres>(product, sum, norm.mean), bias, norm.scale, residual,
+                           column);
+  }
+};
+
 // The first of a warp's 16 rows in the block's round of 64 rows for each warpgroup.
 __device__ __forceinline__ long long wide_first_row(long long round) {
   const int warpgroups = static_cast<int>(blockDim.x) / device::kWarpgroup,
@@ -128,8 +146,12 @@ class WideProduct {
 
   __device__ __forceinline__ void run() {
     begin_launch_after();
-    stage_wide<16, product_columns(kOutputs)>(matrix_, args_.weights,
+    stage_wide<16, wide_threads(kColumns) / 32, product_columns(kOutputs)>(matrix_, args_.weights,
                                               [&](int part) { return first_column_ + 16 * part; });
+    for_each_pair([&](int pair, int n, int i, int column) __attribute__((always_inline)) {
+      (void)n, (void)i;
+      columns_[pair][0] = {args_, column}, columns_[pair][1] = {args_, column + 1};
+    });
     await_launch_before();
     __syncthreads();
 #pragma unroll 1
@@ -156,25 +178,33 @@ class WideProduct {
       const long long row = first + Sums::row_of(2 * half);
       if (row >= args_.rows) continue;
       const NormFactors norm = found_factors<Epilogue>(args_, row);
-      constexpr int kPairs = kColumns / 8;
-      float residuals[kPairs][2];
-      for_each_pair([&](int pair, int n, int i, int column) __attribute__((always_inline)) {
-        (void)n, (void)i;
-        residuals[pair][0] = column < kOutputs ? Epilogue::residual(args_, row, column) : 0.0f;
-        residuals[pair][1] = column + 1 < kOutputs ? Epilogue::residual(args_, row, column + 1) : 0.0f;
-      });
+      float residuals[kPairs][2] = {};
+      if constexpr (Epilogue::kProduct.adds) {
+        for_each_pair([&](int pair, int n, int i, int column) __attribute__((always_inline)) {
+          (void)n, (void)i;
+          if (exists(column)) residuals[pair][0] = Epilogue::residual(args_, row, column);
+          if (exists(column + 1)) residuals[pair][1] = Epilogue::residual(args_, row, column + 1);
+        });
+      }
       for_each_pair([&](int pair, int n, int i, int column) __attribute__((always_inline)) {
         float* const to = args_.out + row * args_.out_stride + column;
-        const float one = result(sums.of[n][i + 2 * half], column, norm, residuals[pair][0]);
-        const float two = result(sums.of[n][i + 2 * half + 1], column + 1, norm, residuals[pair][1]);
-        if (args_.out_stride % 2 == 0 && column + 1 < kOutputs) {
-          device::store_wide(to, make_float2(one, two));
+        float results[2];
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          results[j] = columns_[pair][j].value(sums.of[n][i + 2 * half + j], norm, residuals[pair][j],
+                                               column + j);
+        }
+        if (exists(column + 1) && args_.out_stride % 2 == 0) {
+          device::store_wide(to, make_float2(results[0], results[1]));
           return;
         }
-        if (column < kOutputs) to[0] = one;
-        if (column + 1 < kOutputs) to[1] = two;
+        if (exists(column)) to[0] = results[0];
+        if (exists(column + 1)) to[1] = results[1];
       });
     }
+  }
+  __device__ __forceinline__ static bool exists(int column) {
+    return kOutputs % kColumns == 0 || column < kOutputs;
   }
   // Calls call(number, tile, sum, column) for the lane's pairs of columns of a row.
   template <class Call>
@@ -187,15 +217,11 @@ class WideProduct {
       }
     }
   }
-  __device__ __forceinline__ float result(float sum, int column, NormFactors norm, float residual) const {
-    const float bias = args_.bias == nullptr ? 0.0f : __ldg(args_.bias + column);
-    return Epilogue::apply(completed<Epilogue>(sum, args_, column, norm.mean), bias, norm.scale, residual,
-                           column);
-  }
-
   const ProductArguments& args_;
   Matrix& matrix_;
   const int first_column_;
+  static constexpr int kPairs = kColumns / 8;
+  WideColumn<Epilogue> columns_[kPairs][2];
 };
 
 }  // namespace policy

@@ -57,11 +57,13 @@ __device__ __forceinline__ float scaled(float sum, const float* scales, int row)
 // The same for a row behind a norm, which its factor has still to multiply; `mean` is that of the vector.
 // kCentres: policy::Network::centres of the product.
 template <bool kCentres>
+__device__ __forceinline__ float centred(float sum, float row_sum, float mean) {
+  return kCentres ? __fmaf_rn(-mean, row_sum, sum) : sum;
+}
+template <bool kCentres>
 __device__ __forceinline__ float centred(float sum, const float* scales, const float* sums, int row,
                                          float mean) {
-  sum = scaled(sum, scales, row);
-  if constexpr (kCentres) return __fmaf_rn(-mean, sums[row], sum);
-  return sum;
+  return centred<kCentres>(scaled(sum, scales, row), kCentres ? sums[row] : 0.0f, mean);
 }
 
 }  // namespace policy

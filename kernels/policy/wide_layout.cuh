@@ -9,7 +9,13 @@ namespace policy {
 
 // Shared memory that a block may have where there are warpgroups.
 constexpr long long kWideShared = 227 * 1024;
-constexpr int kWideThreads = 512, kWideRows = 64;  // at most; rows of a warpgroup
+constexpr int kWideRows = 64;  // of a warpgroup
+// Threads of a block of policy_product_wide, at most: as many as have registers for the sums of so many columns
+// and for values that are on their way; and of policy_cell_wide.
+constexpr int wide_threads(int columns) {
+  return columns > 32 ? 384 : 512;
+}
+constexpr int kCellWideThreads = 512;
 
 // Bytes of so many columns of weights, split.
 constexpr long long wide_bytes(int k, int columns) {
@@ -21,8 +27,12 @@ constexpr int wide_columns(int k) {
   while (columns >= 16 && wide_bytes(k, columns) > kWideShared) columns /= 2;
   return columns < 16 ? 0 : columns;
 }
+// Whether a product has this kernel: not one of few columns, whose many rows other tiles share better.
+constexpr int kLeastWide = 4;  // blocks side by side
 constexpr bool has_wide(const Network& n, const Product& product) {
-  return n.on_tensor_cores() && !product.is_short && !product.diagonal && wide_columns(n.size(product.in)) > 0;
+  const int columns = wide_columns(n.size(product.in));
+  return n.on_tensor_cores() && !product.is_short && !product.diagonal && columns > 0 &&
+         divide_up(n.rows(product), columns) >= kLeastWide;
 }
 constexpr long long wide_product_bytes(int k) {
   return wide_bytes(k, wide_columns(k));
@@ -32,9 +42,9 @@ constexpr int wide_tiles(int columns) {
   return columns == 24 ? 3 : 2;
 }
 
-// A block of policy_cell_wide: units with all gates; besides their weights, for each pair of warpgroups the
-// place in which they give each other the sums of half of their rows, and the factors of the norms of 64 rows.
-// No units where they do not fit.
+// A block of policy_cell_wide: units with all gates; besides their weights for each pair of warpgroups the place
+// in which they give each other the sums of half of their rows, what the products have for each column, and the
+// factors of the norms of 64 rows. No units where they do not fit.
 struct WideCell {
   int units = 0;
   long long shared = 0;
@@ -47,7 +57,7 @@ constexpr WideCell wide_cell(const Network& n, const GatedCell& cell) {
   for (int units = 16; units >= 8; units /= 2) {
     const int columns = units * formulas::gates_of(cell.cell);
     const long long shared = wide_bytes(n.size(n.hidden) + n.size(cell.before), columns) +
-                             kWideThreads / 256 * wide_given(columns) + 8 * kWideRows;
+                             kCellWideThreads / 256 * wide_given(columns) + 16 * columns + 8 * kWideRows;
     if (n.size(cell.before) % units == 0 && shared <= kWideShared) return {units, shared};
   }
   return {};

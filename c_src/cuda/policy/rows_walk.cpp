@@ -84,7 +84,7 @@ void RowKernels::Walk::multiply(const policy::Product& product, const Kernels& k
   const policy::ProductTile few_tile = policy::few_tile(n_, k), some_tile = policy::some_tile(n_, k),
                             many_tile = policy::many_tile(n_);
   const Dim3 some = grid_of(some_tile), many = grid_of(many_tile);
-  if (k_.warpgroups_ && policy::has_wide(n_, product) && p.rows >= k_.tuning_.wide_rows) {
+  if (k_.warpgroups_ && p.rows >= k_.tuning_.wide_rows && policy::has_wide(n_, product)) {
     if (product.norm != policy::Norm::none) row_scales(kernels, p);
     return wide(k, outputs, kernels.back(), p);
   }
@@ -105,10 +105,12 @@ void RowKernels::Walk::row_scales(const Kernels& kernels, const policy::ProductA
 }
 
 void RowKernels::Walk::wide(int k, int outputs, CUfunction kernel, const policy::ProductArguments& p) {
-  const unsigned columns = grid_blocks(outputs, policy::wide_columns(k)),
-                 tiles = grid_blocks(p.rows, policy::kWideRows), blocks = std::min(tiles, wide_blocks(columns)),
-                 warpgroups = std::min(grid_blocks(tiles, blocks), policy::kWideThreads / 128u);
-  start(kernel, {columns, blocks}, static_cast<int>(warpgroups * 128), p, policy::wide_product_bytes(k));
+  const int columns = policy::wide_columns(k);
+  const unsigned across = grid_blocks(outputs, columns), tiles = grid_blocks(p.rows, policy::kWideRows),
+                 blocks = std::min(tiles, wide_blocks(across)),
+                 most = static_cast<unsigned>(policy::wide_threads(columns)) / 128,
+                 warpgroups = std::min(grid_blocks(tiles, blocks), most);
+  start(kernel, {across, blocks}, static_cast<int>(warpgroups * 128), p, policy::wide_product_bytes(k));
 }
 
 void RowKernels::Walk::convolutions(int first, const RowLayout::Phase* weights, const Kernels& kernels) {
@@ -234,7 +236,7 @@ void RowKernels::Walk::batch_wide(int cell, const Phases& phases, policy::CellBa
     a.scale = factors.scale;
   }
   const unsigned blocks = finds ? tiles : std::min(most, grid_blocks(tiles, 2));
-  start(kernel, {columns, blocks}, policy::kWideThreads, a, shape_of.shared);
+  start(kernel, {columns, blocks}, policy::kCellWideThreads, a, shape_of.shared);
 }
 
 bool RowKernels::Walk::walked(int cell, const Phases& phases, const policy::CellArguments& arguments) const {

@@ -18,7 +18,7 @@ struct PolicyTuning {
   std::int64_t fused_limit = -1;   // most agents per call for policy_step; more go through the products
   std::int64_t some_blocks = 384;  // fewest blocks of product_some; fewer: product_few
   std::int64_t many_blocks = 264;  // fewest blocks of product_many; fewer: product_some
-  std::int64_t wide_rows = 512;    // fewest rows of products by warpgroups, where a policy has them
+  std::int64_t wide_rows = 2560;   // fewest rows of policy_product_wide, where a product has it
   std::int64_t slice_rows = 4096;  // rows of a slice of the products
   int lanes = 4;                   // slices in flight
   // A batch of more agents goes through several lanes: a slice's frames are copied while the kernels of
@@ -30,7 +30,8 @@ struct PolicyTuning {
   int window_threads = 512;  // of its blocks
   int window_rows = 0;       // frames of its teams at a time; 0: half as many as blocks, at least 4
   int window_rounds = 1;     // most times that a team takes frames; longer windows go through policy_window
-  std::int64_t cell_batch = 1024;  // most rows of a batch whose cell and products are one launch
+  // Most rows of a batch whose cell and products are one launch; by warpgroups all but for 0.
+  std::int64_t cell_batch = 1024;
   int walk_team = -1;  // blocks of a cluster of policy_cell_walk; 0: a launch for each frame; -1: chosen
   int pipeline = 1;  // layers that are walked may run side by side: blocks that share a cluster's rows of the
                      // product between two; 0: one layer after another

@@ -111,6 +111,7 @@ TEST_CASE("batches of many gated agents have the bits of lone steps on the GPU",
   for (const auto& spec : {spec_of("gru", 287, 256), spec_of("lstm", 287, 256), spec_of("gru", 41, 352)}) {
     const Weights weights = make_gated(spec);
     for (const std::int64_t count : {3, 40, 300, 700}) check_batches(weights, count, "");
+    check_batches(weights, 300, "slice_rows=64,lanes=2,");  // more slices than lanes
     for (const auto precision : {core::Precision::bf16, core::Precision::int8}) {
       const Weights rounded =
           std::make_shared<core::PolicyWeights>(core::rounded_weights(*weights, precision));

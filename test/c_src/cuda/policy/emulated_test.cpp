@@ -58,12 +58,24 @@ TEST_CASE("products of many rows on an emulated GPU", "[.emulated_tiles]") {
   CHECK(emulated_launches("policy_product_many") > 0);
 }
 
+// More slices than lanes: a lane's answers are copied out while its next frames are copied in.
+TEST_CASE("batches of many slices on an emulated GPU", "[.emulated_slices]") {
+  emulate_launches();
+  const std::string given = core::environment("EXPHIL_NATIVE_POLICY");
+  const std::string few = given + ",fused_limit=0,slice_rows=64,lanes=1";
+  const Environment variable("EXPHIL_NATIVE_POLICY", few.c_str());
+  const auto weights = policy_forms(small_spec()).front().weights;
+  check_policy_form(*load_on_device(weights, 200), *weights, 9, {9, 150});
+}
+
 // The same by warpgroups: rows of several blocks and of several warpgroups in a block.
 TEST_CASE("products by warpgroups on an emulated GPU", "[.emulated_wide]") {
   emulate_launches();
   const std::string given = core::environment("EXPHIL_NATIVE_POLICY");
   const Environment variable("EXPHIL_NATIVE_POLICY", (given + ",fused_limit=0,wide_rows=30").c_str());
-  const auto weights = policy_forms(small_spec()).front().weights;
+  PolicySpec spec = small_spec();
+  spec.d_inner = 130;  // columns of several blocks
+  const auto weights = policy_forms(spec).front().weights;
   const auto stored =
       std::make_shared<core::PolicyWeights>(core::rounded_weights(*weights, core::Precision::tf32x3));
   check_policy_form(*load_on_device(stored, 200), *stored, 9, {2, 40, 150});
@@ -148,7 +160,9 @@ TEST_CASE("steps by teams of blocks run without a GPU", "[cuda][policy][emulated
 }
 
 TEST_CASE("policies of several forms run without a GPU", "[cuda][policy][emulated]") {
-  for (const char* tag : {"[.emulated_policy]", "[.emulated_tiles]"}) require_emulated(tag);
+  for (const char* tag : {"[.emulated_policy]", "[.emulated_tiles]", "[.emulated_slices]"}) {
+    require_emulated(tag);
+  }
   require_emulated("[.emulated_wide]", {{"FAKE_CUDA_CAPABILITY", "90"}});
 }
 

@@ -62,6 +62,11 @@ TEST_CASE("every form of a policy in int8 on the GPU", "[cuda][gpu][policy][prec
 TEST_CASE("every form of a policy in tf32x3 on the GPU", "[cuda][gpu][policy][precision]") {
   check_forms_in(core::Precision::tf32x3);
 }
+// By warpgroups, where a product has enough columns: the bits of the tensor cores' other instruction.
+TEST_CASE("every form of a policy in tf32x3 by warpgroups on the GPU", "[cuda][gpu][policy][precision]") {
+  const Environment variable("EXPHIL_NATIVE_POLICY", "wide_rows=2");
+  check_forms_in(core::Precision::tf32x3);
+}
 
 TEST_CASE("a policy's memory on the GPU falls with its precision", "[cuda][gpu][policy][precision]") {
   if (!have_device() || !have_melee()) return;

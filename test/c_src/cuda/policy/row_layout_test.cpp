@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "cuda/policy/dims.hpp"
+#include "cuda/policy/gated_specs.hpp"
 #include "cuda/policy/rows.hpp"
+#include "kernels/policy/cell_batch_layout.cuh"
 #include "support/catch.hpp"
 #include "support/mamba.hpp"
 #include "support/numbers.hpp"
@@ -91,6 +93,27 @@ TEST_CASE("many frames are padded as few are", "[cuda][policy]") {
     CHECK(std::memcmp(few.data(), many.data(), few.size() * sizeof(Four)) == 0);
     CHECK(few[0].values[0] == frames[1]);
   }
+}
+
+// 16 units of a GRU of 256 fit beside each other, 8 of an LSTM; of one with twice as many units none.
+TEST_CASE("blocks of warpgroups keep what fits", "[cuda][policy]") {
+  CHECK(policy::wide_columns(256) == 64);
+  CHECK(policy::wide_columns(512) == 32);
+  CHECK(policy::wide_columns(1536) == 16);
+  CHECK(policy::wide_columns(2048) == 0);
+  const auto units = [](const test::GatedSpec& spec) {
+    core::PolicyConfig config = test::make_gated(spec)->config;
+    config.precision = core::Precision::tf32x3;
+    const PolicyDims dims(config);
+    const policy::Network& n = dims.network();
+    const policy::WideCell cell = policy::wide_cell(n, n.cells[0]);
+    CHECK(cell.shared <= policy::kWideShared);
+    CHECK((cell.units > 0) == (policy::cell_products(n, n.cells[0]).x != policy::kNoPhase));
+    return cell.units;
+  };
+  CHECK(units(test::spec_of("gru", 287, 256)) == 16);
+  CHECK(units(test::spec_of("lstm", 287, 256)) == 8);
+  CHECK(units(test::spec_of("lstm", 287, 512)) == 0);
 }
 
 TEST_CASE("the kernels over many rows are those of the phases", "[cuda][policy]") {

@@ -170,6 +170,7 @@ std::vector<KernelSpec> policy_kernel_variants() {
       row_kernel(melee_tf32, melee_tf32.network().layer.phases[0], "policy_product_few"),
       row_kernel(melee_tf32, melee_tf32.network().layer.phases[0], "policy_product_some"),
       row_kernel(melee_tf32, melee_tf32.network().layer.phases[0], "policy_product_many"),
+      row_kernel(melee_tf32, melee_tf32.network().layer.phases[0], "policy_product_wide"),
       row_kernel(half, {policy::Kind::scan, 0}, "policy_advance_batch"),
   };
   for (const PolicyDims& d : {melee, odd, wide, exphil, mean, normed, bytes}) {
@@ -186,6 +187,11 @@ std::vector<KernelSpec> policy_kernel_variants() {
           step(gated, played ? 16 : 4, played ? 256 : 128, 1, true, played ? kStageSections : kStageNothing));
       all.push_back(step(gated, played ? 16 : 1, played ? 256 : 128, 8, false, kStageNothing));
       if (played) all.push_back(step(gated, 16, 256, 1, true, kStageAll, true));
+      core::PolicyConfig on_tensor_cores = gated.config;
+      on_tensor_cores.precision = Precision::tf32x3;
+      for (const KernelSpec& kernel : row_kernels(PolicyDims(on_tensor_cores))) {
+        if (kernel.file == "policy/cell_wide.cu") all.push_back(kernel);
+      }
     }
   }
   append_heads(&all);
