@@ -82,12 +82,11 @@ EXPHIL_DEVICE void end_wide(float (&sums)[kTiles][kSums]) {
 }
 
 // sums = 64 rows of 8 slots times so many columns of weights, added to what they were where kAdd.
-#define EXPHIL_WIDE(columns, sums, rows, weights, add)                                              \
+#define EXPHIL_WIDE(columns, sums, rows, weights, add)                                                \
   "{\n\t.reg .pred add;\n\tsetp.ne.b32 add, " add ", 0;\n\twgmma.mma_async.sync.aligned.m64n" columns \
   "k8.f32.tf32.tf32 {" sums "}, {" rows "}, " weights ", add, 1, 1;\n\t}"
 #define EXPHIL_FOUR(i) "+f"(sums[i]), "+f"(sums[(i) + 1]), "+f"(sums[(i) + 2]), "+f"(sums[(i) + 3])
-#define EXPHIL_FACTORS \
-  "r"(rows[0]), "r"(rows[1]), "r"(rows[2]), "r"(rows[3]), "l"(weights), "n"(kAdd ? 1 : 0)
+#define EXPHIL_FACTORS "r"(rows[0]), "r"(rows[1]), "r"(rows[2]), "r"(rows[3]), "l"(weights), "n"(kAdd ? 1 : 0)
 template <bool kAdd, int kStride>
 EXPHIL_DEVICE void multiply_wide(const unsigned (&rows)[4], unsigned long long weights, float (&sums)[4]) {
   asm volatile(EXPHIL_WIDE("8", "%0, %1, %2, %3", "%4, %5, %6, %7", "%8", "%9")
@@ -109,11 +108,10 @@ EXPHIL_DEVICE void multiply_wide(const unsigned (&rows)[4], unsigned long long w
 }
 template <bool kAdd, int kStride>
 EXPHIL_DEVICE void multiply_wide(const unsigned (&rows)[4], unsigned long long weights, float (&sums)[16]) {
-  asm volatile(
-      EXPHIL_WIDE("32", "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15",
-                  "%16, %17, %18, %19", "%20", "%21")
-      : EXPHIL_FOUR(0), EXPHIL_FOUR(4), EXPHIL_FOUR(8), EXPHIL_FOUR(12)
-      : EXPHIL_FACTORS);
+  asm volatile(EXPHIL_WIDE("32", "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15",
+                           "%16, %17, %18, %19", "%20", "%21")
+               : EXPHIL_FOUR(0), EXPHIL_FOUR(4), EXPHIL_FOUR(8), EXPHIL_FOUR(12)
+               : EXPHIL_FACTORS);
 }
 #undef EXPHIL_WIDE
 #undef EXPHIL_FOUR

@@ -1,5 +1,5 @@
-// Which cells policy/cell_batch.cu and cell_wide.cu advance, and the shape of the first one's launch. Compiled
-// by the host compiler and by NVRTC.
+// Which cells policy/cell_batch.cu and cell_wide.cu advance, and the shape of the first one's launch.
+// Compiled by the host compiler and by NVRTC.
 #pragma once
 
 #include "kernels/policy/wide_layout.cuh"

@@ -3,10 +3,10 @@
 // Launched by c_src/cuda/policy/rows_walk.cpp. Compiled with the network and -D: CELL, its index.
 //
 // A block keeps the weights of some units with all gates in shared memory. Each of its pairs of warpgroups
-// takes 64 agents after another: the first of a pair has the sums of x, the second those of h. Then each gives
-// the other one those of half of the rows, and computes the cells of the other half. Where no launch before
-// has found the factors of the norm, one pair works, and the other one finds them meanwhile. All blocks read
-// all of hidden, so that the output goes to another array.
+// takes 64 agents after another: the first of a pair has the sums of x, the second those of h. Then each
+// gives the other one those of half of the rows, and computes the cells of the other half. Where no launch
+// before has found the factors of the norm, one pair works, and the other one finds them meanwhile. All
+// blocks read all of hidden, so that the output goes to another array.
 #include "kernels/policy/cell_batch.cuh"
 #include "kernels/policy/product_wide.cuh"
 
@@ -45,7 +45,8 @@ class CellWide {
     stage_wide<kTogether, kWarps, product_columns(H::kOutputs)>(shared_.of_h, args_.of_h.weights, first_of);
     if (thread() < kWideColumns) {
       const int column = thread() / kOwn * kUnits + first_unit_ + thread() % kOwn;
-      shared_.columns_of_x[thread()] = {args_.of_x, column}, shared_.columns_of_h[thread()] = {args_.of_h, column};
+      shared_.columns_of_x[thread()] = {args_.of_x, column},
+      shared_.columns_of_h[thread()] = {args_.of_h, column};
     }
     await_launch_before();
     __syncthreads();

@@ -20,9 +20,9 @@ struct WideMatrix {
   float4 high[kK / 4][kColumns], low[kK / 4][kColumns];
 };
 
-// Copies the weights by all warps of the block, of which there are at most kWarps. kTogether (8 or 16) columns
-// are consecutive in the matrix, of which first_of(i) is the first one, a multiple of kTogether. A barrier has
-// to follow.
+// Copies the weights by all warps of the block, of which there are at most kWarps. kTogether (8 or 16)
+// columns are consecutive in the matrix, of which first_of(i) is the first one, a multiple of kTogether. A
+// barrier has to follow.
 template <int kTogether, int kWarps, int kStride, int kK, int kColumns, class FirstOf>
 __device__ __forceinline__ void stage_wide(WideMatrix<kK, kColumns>& to, const void* weights,
                                            FirstOf first_of) {
@@ -146,8 +146,8 @@ class WideProduct {
 
   __device__ __forceinline__ void run() {
     begin_launch_after();
-    stage_wide<16, wide_threads(kColumns) / 32, product_columns(kOutputs)>(matrix_, args_.weights,
-                                              [&](int part) { return first_column_ + 16 * part; });
+    stage_wide<16, wide_threads(kColumns) / 32, product_columns(kOutputs)>(
+        matrix_, args_.weights, [&](int part) { return first_column_ + 16 * part; });
     for_each_pair([&](int pair, int n, int i, int column) __attribute__((always_inline)) {
       (void)n, (void)i;
       columns_[pair][0] = {args_, column}, columns_[pair][1] = {args_, column + 1};
@@ -191,8 +191,8 @@ class WideProduct {
         float results[2];
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
-          results[j] = columns_[pair][j].value(sums.of[n][i + 2 * half + j], norm, residuals[pair][j],
-                                               column + j);
+          results[j] =
+              columns_[pair][j].value(sums.of[n][i + 2 * half + j], norm, residuals[pair][j], column + j);
         }
         if (exists(column + 1) && args_.out_stride % 2 == 0) {
           device::store_wide(to, make_float2(results[0], results[1]));

@@ -10,8 +10,8 @@ namespace policy {
 // Shared memory that a block may have where there are warpgroups.
 constexpr long long kWideShared = 227 * 1024;
 constexpr int kWideRows = 64;  // of a warpgroup
-// Threads of a block of policy_product_wide, at most: as many as have registers for the sums of so many columns
-// and for values that are on their way; and of policy_cell_wide.
+// Threads of a block of policy_product_wide, at most: as many as have registers for the sums of so many
+// columns and for values that are on their way; and of policy_cell_wide.
 constexpr int wide_threads(int columns) {
   return columns > 32 ? 384 : 512;
 }
@@ -42,9 +42,9 @@ constexpr int wide_tiles(int columns) {
   return columns == 24 ? 3 : 2;
 }
 
-// A block of policy_cell_wide: units with all gates; besides their weights for each pair of warpgroups the place
-// in which they give each other the sums of half of their rows, what the products have for each column, and the
-// factors of the norms of 64 rows. No units where they do not fit.
+// A block of policy_cell_wide: units with all gates; besides their weights for each pair of warpgroups the
+// place in which they give each other the sums of half of their rows, what the products have for each column,
+// and the factors of the norms of 64 rows. No units where they do not fit.
 struct WideCell {
   int units = 0;
   long long shared = 0;

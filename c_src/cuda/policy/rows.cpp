@@ -157,11 +157,11 @@ KernelSpec row_kernel(const PolicyDims& dims, policy::Phase phase, const std::st
   std::vector<std::string> defines = dims.defines();
   defines.push_back(define(kIndexNames[kind], phase.index));
   const bool diagonal = phase.kind == Kind::product && dims.network().products[phase.index].diagonal;
-  const char* const file = diagonal              ? "policy/diagonal.cu"
-                           : entry == kCellBatch ? "policy/cell_batch.cu"
+  const char* const file = diagonal                ? "policy/diagonal.cu"
+                           : entry == kCellBatch   ? "policy/cell_batch.cu"
                            : entry == kCellWide    ? "policy/cell_wide.cu"
                            : entry == kProductWide ? "policy/product_wide.cu"
-                                                 : kFiles[kind];
+                                                   : kFiles[kind];
   return {file, entry, defines};
 }
 
@@ -264,8 +264,8 @@ RowKernels::BlockKernels RowKernels::kernels_of(const policy::Block& block) cons
   for (int i = 0; i < block.count; ++i) {
     all.emplace_back();
     for (const std::string& entry : entries(dims_.network(), block.phases[i])) {
-      all.back().push_back(
-          context_.kernels().get(row_kernel(dims_, block.phases[i], entry), shared_of(block.phases[i], entry)));
+      all.back().push_back(context_.kernels().get(row_kernel(dims_, block.phases[i], entry),
+                                                  shared_of(block.phases[i], entry)));
     }
   }
   return all;

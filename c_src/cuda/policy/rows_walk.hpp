@@ -128,8 +128,8 @@ class RowKernels::Walk {
   void cell(int index, const Phases& phases, const Kernels& kernels);
   // Whether a layer's frame of a batch is one launch, with both products before the cell; and that launch.
   bool batched() const {
-    const std::int64_t most = n_.on_tensor_cores() && k_.tuning_.cell_batch > 0 ? job_.rows
-                                                                                : k_.tuning_.cell_batch;
+    const std::int64_t most =
+        n_.on_tensor_cores() && k_.tuning_.cell_batch > 0 ? job_.rows : k_.tuning_.cell_batch;
     return job_.batch && job_.keep_states && job_.rows <= most && k_.cell_products_.x != policy::kNoPhase;
   }
   void batch(int cell, const Phases& phases, CUfunction kernel);

@@ -51,13 +51,13 @@ struct SlicePipeline::Slice {
   RowJob job;            // launch() fills in keep_states and out
 };
 
-// Rows that are copied at a time: the answers of the lane's pending slice, or frames of its next one, which go
-// to the device in one part or two. A unit of frames is a row, or a window.
+// Rows that are copied at a time: the answers of the lane's pending slice, or frames of its next one, which
+// go to the device in one part or two. A unit of frames is a row, or a window.
 struct SlicePipeline::Piece {
   static constexpr int kAnswers = 2, kParts = 3;
   Lane* lane;
   int part;
-  std::int64_t first, count;          // units
+  std::int64_t first, count;         // units
   std::int64_t first_state, states;  // copied with them
 };
 
@@ -184,8 +184,8 @@ void SlicePipeline::run_windows(const float* const* windows, std::int64_t count,
 }
 
 // As many slices as there are lanes are copied together, by all threads: a thread that is asleep wakes too
-// late to help with one. The calling thread launches each once it is copied. Of more slices each waits for the
-// one whose lane it gets, and is copied while those between are computed.
+// late to help with one. The calling thread launches each once it is copied. Of more slices each waits for
+// the one whose lane it gets, and is copied while those between are computed.
 void SlicePipeline::run(const std::vector<Slice>& slices, bool chained) {
   Event start(*context_);
   {
@@ -230,7 +230,9 @@ void SlicePipeline::begin(Lane& lane, const Slice& slice, bool is_first, std::ve
   add_answers(lane, pieces);
   const std::int64_t length = slice.windows != nullptr ? job.seq : 1, units = job.rows / length,
                      unit_bytes = length * row_bytes(),
-                     states = slice.states == nullptr ? 0 : job.batch ? job.rows : job.sequences;
+                     states = slice.states == nullptr ? 0
+                              : job.batch             ? job.rows
+                                                      : job.sequences;
   const bool two = is_first && units * unit_bytes >= kSentWhole && units * unit_bytes <= kSentInTwo;
   const std::int64_t early = two ? units * 3 / 4 : 0;
   lane.part_ends[0] = static_cast<std::size_t>(early * unit_bytes);
@@ -306,8 +308,8 @@ void SlicePipeline::send(Lane& lane) {
     const std::size_t from = lane.sent == 0 ? 0 : lane.part_ends[0], bytes = lane.part_ends[lane.sent] - from;
     if (bytes > 0) {
       context_->check(
-          driver().cuMemcpyHtoDAsync(lane.buffers.in.address() + from,
-                                     lane.buffers.host_in.as<char>() + from, bytes, lane.stream.handle()),
+          driver().cuMemcpyHtoDAsync(lane.buffers.in.address() + from, lane.buffers.host_in.as<char>() + from,
+                                     bytes, lane.stream.handle()),
           "cuMemcpyHtoDAsync");
     }
     ++lane.sent;
@@ -324,7 +326,8 @@ std::int64_t SlicePipeline::length_of(const Slice& slice) {
 
 void SlicePipeline::copy_frames(const Piece& piece) {
   const Slice& slice = *piece.lane->next;
-  const std::int64_t length = length_of(slice), d_input = dims_.config.d_input, end = piece.first + piece.count;
+  const std::int64_t length = length_of(slice), d_input = dims_.config.d_input,
+                     end = piece.first + piece.count;
   char* const staged = piece.lane->buffers.host_in.as<char>();
   const auto place = [&](std::int64_t unit) {
     return reinterpret_cast<float*>(staged + unit * length * row_bytes());

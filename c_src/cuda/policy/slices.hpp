@@ -77,7 +77,7 @@ class SlicePipeline {
   void launch(Lane& lane);
   void wait(Lane& lane);
   void finish(Lane& lane);
-  std::int64_t row_bytes() const;  // of a frame on the device
+  std::int64_t row_bytes() const;                     // of a frame on the device
   static std::int64_t length_of(const Slice& slice);  // rows of a unit of its frames
 
   std::shared_ptr<Context> context_;

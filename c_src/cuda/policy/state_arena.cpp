@@ -91,9 +91,8 @@ void StateArena::give_back(const policy::StatePlace* places, std::size_t count) 
   std::lock_guard<std::mutex> lock(mutex_);
   const std::size_t before = free_.size();
   free_.resize(before + count);  // within the capacity that grow() reserved
-  for_each_state(count, [&](std::size_t i) {
-    free_[before + i] = reinterpret_cast<CUdeviceptr>(places[i].to);
-  });
+  for_each_state(count,
+                 [&](std::size_t i) { free_[before + i] = reinterpret_cast<CUdeviceptr>(places[i].to); });
 }
 
 std::size_t StateArena::held_bytes() const {

@@ -1,5 +1,6 @@
-// A frame of a batch of agents with a GRU or an LSTM: one launch for each layer (kernels/policy/cell_batch.cu,
-// or cell_wide.cu by warpgroups) or five, with the bits of single steps, on an emulated GPU and on a real one.
+// A frame of a batch of agents with a GRU or an LSTM: one launch for each layer
+// (kernels/policy/cell_batch.cu, or cell_wide.cu by warpgroups) or five, with the bits of single steps, on an
+// emulated GPU and on a real one.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -88,7 +89,8 @@ Weights in_tf32x3(const Weights& weights) {
 // factors of the norm that a launch of their own finds.
 TEST_CASE("batches of gated policies by warpgroups on an emulated GPU", "[.emulated_cell_wide]") {
   emulate_launches();
-  for (const GatedSpec& spec : {spec_of("gru", 9, 34), spec_of("gru", 70, 34, true), spec_of("lstm", 41, 34)}) {
+  for (const GatedSpec& spec :
+       {spec_of("gru", 9, 34), spec_of("gru", 70, 34, true), spec_of("lstm", 41, 34)}) {
     const Weights weights = in_tf32x3(make_gated(spec));
     for (const std::int64_t count : {2, 130}) check_batches(weights, count, kEmulated);
   }
