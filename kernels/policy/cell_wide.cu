@@ -45,7 +45,7 @@ class CellWide {
     stage_wide<kTogether, kWarps, product_columns(H::kOutputs)>(shared_.of_h, args_.of_h.weights, first_of);
     if (thread() < kWideColumns) {
       const int column = thread() / kOwn * kUnits + first_unit_ + thread() % kOwn;
-      shared_.columns_of_x[thread()] = {args_.of_x, column},
+      shared_.columns_of_x[thread()] = {args_.of_x, column};
       shared_.columns_of_h[thread()] = {args_.of_h, column};
     }
     await_launch_before();

@@ -228,8 +228,7 @@ void SlicePipeline::begin(Lane& lane, const Slice& slice, bool is_first, std::ve
   wait(lane);
   lane.next = &slice, lane.sent = 0;
   add_answers(lane, pieces);
-  const std::int64_t length = slice.windows != nullptr ? job.seq : 1, units = job.rows / length,
-                     unit_bytes = length * row_bytes(),
+  const std::int64_t length = length_of(slice), units = job.rows / length, unit_bytes = length * row_bytes(),
                      states = slice.states == nullptr ? 0
                               : job.batch             ? job.rows
                                                       : job.sequences;
