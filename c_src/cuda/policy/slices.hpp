@@ -1,7 +1,5 @@
-// Work over many rows: batches of agents, sequences and windows. It is split into slices of bounded memory
-// that overlap: while some compute, the library's threads copy the frames of others into pinned memory and
-// the answers of earlier ones out of it. Used by
-// cuda/policy/policy.cpp; calls run one after another.
+// Work over many rows: batches of agents, sequences and windows, each as slices of bounded memory that overlap
+// (slice_lanes.hpp). Used by cuda/policy/policy.cpp; calls run one after another.
 //
 // Every call starts after the work that the policy's stream had when it was called, returns when every output
 // and every next state is written, and throws only when none of its work still runs.
@@ -10,13 +8,13 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <utility>
 #include <vector>
 
 #include "core/policy/policy.hpp"
 #include "cuda/device/context.hpp"
 #include "cuda/policy/ordered_stream.hpp"
 #include "cuda/policy/rows.hpp"
+#include "cuda/policy/slice_lanes.hpp"
 #include "cuda/policy/tuning.hpp"
 
 namespace exphil::cuda {
@@ -44,7 +42,6 @@ class SlicePipeline {
   SlicePipeline(std::shared_ptr<Context> context, const PolicyDims& dims, const RowKernels& kernels,
                 const PolicyTuning& tuning, OrderedStream& stream,
                 StreamPriority priority = StreamPriority::low);
-  ~SlicePipeline();
 
   // One frame of each of `count` agents.
   void batch(const policy::StatePlace* states, std::int64_t count, const BatchRows& rows);
@@ -59,34 +56,17 @@ class SlicePipeline {
   std::int64_t most_rows() const { return tuning_.slice_rows; }
 
  private:
-  struct Slice;
-  struct Lane;
-  struct Piece;
   std::int64_t batch_rows(std::int64_t count) const;  // of a slice of a batch of so many agents
   void run_windows(const float* const* windows, std::int64_t count, std::int64_t seq, float* out);
   // chained: each slice starts from the state that the previous one leaves.
   void run(const std::vector<Slice>& slices, bool chained);
-  void begin(Lane& lane, const Slice& slice, bool is_first, std::vector<Piece>* pieces);
-  void add_answers(Lane& lane, std::vector<Piece>* pieces);
-  static void add_pieces(Lane& lane, int part, std::pair<std::int64_t, std::int64_t> units,
-                         std::int64_t unit_bytes, std::vector<Piece>* pieces);
-  void copy(const std::vector<Piece>& pieces);
-  void copy_frames(const Piece& piece);
-  void copy_answers(const Piece& piece);
-  void send(Lane& lane);
-  void launch(Lane& lane);
-  void wait(Lane& lane);
-  void finish(Lane& lane);
-  std::int64_t row_bytes() const;                     // of a frame on the device
-  static std::int64_t length_of(const Slice& slice);  // rows of a unit of its frames
 
   std::shared_ptr<Context> context_;
   const PolicyDims& dims_;
-  const RowKernels& kernels_;
   const PolicyTuning tuning_;
   OrderedStream& stream_;
   std::mutex mutex_;
-  std::vector<std::unique_ptr<Lane>> lanes_;
+  SliceLanes lanes_;
 };
 
 }  // namespace exphil::cuda

@@ -1,0 +1,291 @@
+#include "cuda/policy/slice_lanes.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <thread>
+
+#include "core/work/parallel.hpp"
+#include "cuda/device/doorbell.hpp"
+#include "cuda/device/stream_copy.hpp"
+#include "cuda/policy/row_graphs.hpp"
+#include "cuda/policy/wait.hpp"
+
+namespace exphil::cuda {
+namespace {
+
+// The kernel writes outputs up to this size directly to host memory, because a copy costs 2 us. This concerns
+// the lane's staging; core::kSmallestPooledResult is unrelated.
+constexpr std::size_t kMostDirectOutput = 256 * 1024;
+// Frames and answers of fewer bytes are copied by the calling thread alone, because to wake others takes as
+// long; of more by all, so much at a time.
+constexpr std::int64_t kFramesAlone = 512 * 1024, kAnswersAlone = 256 * 1024, kCopiedAtOnce = 32 * 1024;
+// The first frames of a call, of so many bytes, go to the device in two parts: three quarters are on their
+// way while the others are copied. What follows overlaps in any case.
+constexpr std::int64_t kSentWhole = 256 * 1024, kSentInTwo = 2 * 1024 * 1024;
+
+// Powers of two, so that calls of different sizes soon need no more growth.
+std::int64_t capacity_for(std::int64_t rows) {
+  std::int64_t capacity = 64;
+  while (capacity < rows) capacity *= 2;
+  return capacity;
+}
+
+}  // namespace
+
+// Rows that are copied at a time: the answers of the lane's pending slice, or frames of its next one, which
+// go to the device in one part or two. A unit of frames is a row, or a window.
+struct SliceLanes::Piece {
+  static constexpr int kAnswers = 2, kParts = 3;
+  Lane* lane;
+  int part;
+  std::int64_t first, count;         // units
+  std::int64_t first_state, states;  // copied with them
+};
+
+struct SliceLanes::Lane {
+  Lane(Context& context, StreamPriority priority)
+      : graphs(context), stream(context, priority), done(context) {}
+
+  bool is_copied(int part) const { return pieces_left[part].load(std::memory_order_acquire) == 0; }
+
+  RowGraphs graphs;  // destroyed after the stream, which waits for their launches
+  StreamLease stream;
+  Event done;
+  RowBuffers buffers;
+  const Slice* pending = nullptr;  // is computed
+  const Slice* next = nullptr;     // is copied, to be launched after:
+  CUevent after = nullptr;
+  const Lane* previous = nullptr;
+  int sent = 0;                   // of its two parts, of which the first may be empty
+  std::size_t part_ends[2] = {};  // bytes of the frames and the states behind them
+  std::atomic<std::int64_t> pieces_left[Piece::kParts] = {};
+};
+
+SliceLanes::SliceLanes(Context& context, const PolicyDims& dims, const RowKernels& kernels,
+                       const PolicyTuning& tuning, StreamPriority priority)
+    : context_(context), dims_(dims), kernels_(kernels), tuning_(tuning) {
+  for (int i = 0; i < tuning.lanes; ++i) lanes_.push_back(std::make_unique<Lane>(context, priority));
+}
+
+SliceLanes::~SliceLanes() = default;
+
+void SliceLanes::reserve(std::int64_t slices, std::int64_t rows) {
+  for (std::size_t i = 0; i < lanes_.size() && static_cast<std::int64_t>(i) < slices; ++i) {
+    lanes_[i]->buffers.reserve(context_, dims_, capacity_for(rows));
+  }
+}
+
+// As many slices as there are lanes are copied together, by all threads: a thread that is asleep wakes too
+// late to help with one. The calling thread launches each once it is copied. Of more slices each waits for
+// the one whose lane it gets, and is copied while those between are computed.
+void SliceLanes::run(const std::vector<Slice>& slices, bool chained, CUevent after) {
+  const std::size_t lanes = lanes_.size();
+  const std::size_t group = chained || slices.size() > lanes ? 1 : slices.size();
+  try {
+    Lane* previous = nullptr;
+    std::vector<Piece> pieces;
+    for (std::size_t first = 0; first < slices.size(); first += group) {
+      pieces.clear();
+      for (std::size_t i = first; i < std::min(slices.size(), first + group); ++i) {
+        Lane& lane = *lanes_[i % lanes];
+        lane.after = after, lane.previous = chained && previous != &lane ? previous : nullptr;
+        begin(lane, slices[i], i == 0, &pieces);
+        previous = &lane;
+      }
+      copy(pieces);
+    }
+    for (std::size_t i = 0; i < lanes; ++i) finish(*lanes_[(slices.size() + i) % lanes]);
+  } catch (...) {
+    for (auto& lane : lanes_) {
+      context_.armed().cancel();
+      context_.note(driver().cuStreamSynchronize(lane->stream.handle()), "cuStreamSynchronize");
+      lane->pending = lane->next = nullptr;
+    }
+    throw;
+  }
+}
+
+// Adds what has to be copied before the slice is launched: the lane's answers before, and its own frames.
+void SliceLanes::begin(Lane& lane, const Slice& slice, bool is_first, std::vector<Piece>* pieces) {
+  const RowJob& job = slice.job;
+  const std::int64_t capacity = capacity_for(job.rows);
+  if (capacity > lane.buffers.capacity) finish(lane);  // whose answers are in the memory that is replaced
+  lane.buffers.reserve(context_, dims_, capacity);
+  wait(lane);
+  lane.next = &slice, lane.sent = 0;
+  add_answers(lane, pieces);
+  const std::int64_t length = length_of(slice), units = job.rows / length, unit_bytes = length * row_bytes(),
+                     states = slice.states == nullptr ? 0
+                              : job.batch             ? job.rows
+                                                      : job.sequences;
+  const bool two = is_first && units * unit_bytes >= kSentWhole && units * unit_bytes <= kSentInTwo;
+  const std::int64_t early = two ? units * 3 / 4 : 0;
+  lane.part_ends[0] = static_cast<std::size_t>(early * unit_bytes);
+  lane.part_ends[1] = static_cast<std::size_t>(units * unit_bytes) +
+                      static_cast<std::size_t>(states) * sizeof(policy::StatePlace);
+  add_pieces(lane, 0, {0, early}, unit_bytes, pieces);
+  const std::size_t first = pieces->size();
+  add_pieces(lane, 1, {early, units}, unit_bytes, pieces);
+  // The states go with the second part: each with its row, or all at once.
+  const bool with_rows = job.batch && !two;
+  if (!with_rows) (*pieces)[first].states = states;
+  for (std::size_t i = first; with_rows && i < pieces->size(); ++i) {
+    Piece& piece = (*pieces)[i];
+    piece.first_state = piece.first, piece.states = std::min(piece.count, states);
+  }
+}
+
+void SliceLanes::add_pieces(Lane& lane, int part, std::pair<std::int64_t, std::int64_t> units,
+                            std::int64_t unit_bytes, std::vector<Piece>* pieces) {
+  const std::int64_t each = std::max<std::int64_t>(1, kCopiedAtOnce / unit_bytes);
+  std::int64_t count = 0;
+  for (std::int64_t at = units.first; at < units.second; at += each, ++count) {
+    pieces->push_back({&lane, part, at, std::min(each, units.second - at), 0, 0});
+  }
+  lane.pieces_left[part] = count;
+}
+
+void SliceLanes::add_answers(Lane& lane, std::vector<Piece>* pieces) {
+  std::int64_t rows = 0;
+  if (lane.pending != nullptr && lane.pending->out != nullptr) {
+    const RowJob& job = lane.pending->job;
+    rows = job.last_only ? job.sequences : job.rows;
+  }
+  add_pieces(lane, Piece::kAnswers, {0, rows}, 4 * dims_.outputs(), pieces);
+}
+
+void SliceLanes::copy(const std::vector<Piece>& pieces) {
+  std::int64_t frames = 0, answers = 0;
+  for (const Piece& piece : pieces) {
+    if (piece.part == Piece::kAnswers) {
+      answers += 4 * piece.count * dims_.outputs();
+    } else {
+      frames += piece.count * row_bytes() * length_of(*piece.lane->next);
+    }
+  }
+  const bool alone = frames < kFramesAlone && answers < kAnswersAlone;
+  const auto count = static_cast<std::int64_t>(pieces.size());
+  const std::thread::id caller = std::this_thread::get_id();
+  const auto send_all = [&] {
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      if (i == 0 || pieces[i].lane != pieces[i - 1].lane) send(*pieces[i].lane);
+    }
+  };
+  core::parallel_for(count, alone ? count : 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const Piece& piece = pieces[static_cast<std::size_t>(i)];
+      if (piece.part == Piece::kAnswers) {
+        copy_answers(piece);
+      } else {
+        copy_frames(piece);
+      }
+      piece.lane->pieces_left[piece.part].fetch_sub(1, std::memory_order_acq_rel);
+      if (std::this_thread::get_id() == caller) send_all();
+    }
+  });
+  send_all();
+}
+
+// Sends the parts of the lane's next slice that are copied, and after both launches it.
+void SliceLanes::send(Lane& lane) {
+  if (lane.next == nullptr) return;
+  while (lane.sent < 2 && lane.is_copied(lane.sent)) {
+    const std::size_t from = lane.sent == 0 ? 0 : lane.part_ends[0], bytes = lane.part_ends[lane.sent] - from;
+    if (bytes > 0) {
+      context_.check(
+          driver().cuMemcpyHtoDAsync(lane.buffers.in.address() + from, lane.buffers.host_in.as<char>() + from,
+                                     bytes, lane.stream.handle()),
+          "cuMemcpyHtoDAsync");
+    }
+    ++lane.sent;
+  }
+  if (lane.sent == 2 && lane.is_copied(Piece::kAnswers)) launch(lane);
+}
+
+std::int64_t SliceLanes::row_bytes() const {
+  return 4 * std::int64_t{dims_.frame_size()};
+}
+std::int64_t SliceLanes::length_of(const Slice& slice) {
+  return slice.windows != nullptr ? slice.job.seq : 1;
+}
+
+void SliceLanes::copy_frames(const Piece& piece) {
+  const Slice& slice = *piece.lane->next;
+  const std::int64_t length = length_of(slice), d_input = dims_.config.d_input,
+                     end = piece.first + piece.count;
+  char* const staged = piece.lane->buffers.host_in.as<char>();
+  const auto place = [&](std::int64_t unit) {
+    return reinterpret_cast<float*>(staged + unit * length * row_bytes());
+  };
+  const bool one_after_another = slice.windows == nullptr && slice.rows == nullptr;
+  if (one_after_another) {
+    dims_.stream_frames(slice.obs + piece.first * d_input, piece.count, place(piece.first));
+  }
+  for (std::int64_t i = piece.first; !one_after_another && i < end; ++i) {
+    const float* const from =
+        slice.windows != nullptr ? slice.windows[i] : slice.obs + slice.rows[i] * d_input;
+    dims_.stream_frames(from, length, place(i));
+  }
+  if (piece.states > 0) {
+    auto* const states = reinterpret_cast<policy::StatePlace*>(staged + slice.job.rows * row_bytes());
+    stream_copy(states + piece.first_state, slice.states + piece.first_state,
+                static_cast<std::size_t>(piece.states) * sizeof(policy::StatePlace));
+  }
+  stream_fence();
+}
+
+void SliceLanes::copy_answers(const Piece& piece) {
+  const Slice& slice = *piece.lane->pending;
+  const std::int64_t each = dims_.outputs();
+  const auto* const from = piece.lane->buffers.host_out.as<float>();
+  const auto rows = [&](std::int64_t to, std::int64_t first, std::int64_t count) {
+    std::memcpy(slice.out + to * each, from + first * each, static_cast<std::size_t>(count * each) * 4);
+  };
+  if (slice.rows == nullptr) return rows(piece.first, piece.first, piece.count);
+  for (std::int64_t i = piece.first; i < piece.first + piece.count; ++i) rows(slice.rows[i], i, 1);
+}
+
+// Once all of the next slice is on its way.
+void SliceLanes::launch(Lane& lane) {
+  const Slice& slice = *lane.next;
+  const CUstream stream = lane.stream.handle();
+  context_.check(driver().cuStreamWaitEvent(stream, lane.after, 0), "cuStreamWaitEvent");
+  if (lane.previous != nullptr) {
+    context_.check(driver().cuStreamWaitEvent(stream, lane.previous->done.handle(), 0), "cuStreamWaitEvent");
+  }
+  RowJob job = slice.job;
+  job.keep_states = slice.states != nullptr;
+  const std::int64_t out_rows = job.last_only ? job.sequences : job.rows;
+  const auto bytes = static_cast<std::size_t>(out_rows * dims_.outputs()) * 4;
+  const bool direct = bytes <= kMostDirectOutput;
+  job.out = direct ? as_pointer<float>(lane.buffers.host_out.device_address()) : lane.buffers.out.as<float>();
+  if (slice.graphs) {
+    lane.graphs.enqueue(kernels_, stream, lane.buffers, job);
+  } else {
+    kernels_.enqueue(stream, lane.buffers, job);
+  }
+  if (!direct && slice.out != nullptr) {
+    context_.check(
+        driver().cuMemcpyDtoHAsync(lane.buffers.host_out.data(), lane.buffers.out.address(), bytes, stream),
+        "cuMemcpyDtoHAsync");
+  }
+  lane.done.record(stream);
+  lane.pending = &slice, lane.next = nullptr;
+}
+
+void SliceLanes::wait(Lane& lane) {
+  if (lane.pending == nullptr) return;
+  if (!spin_until([&] { return lane.done.done(); }, tuning_.spin_microseconds)) lane.done.synchronize();
+}
+
+// Waits for the lane's slice and copies out its outputs.
+void SliceLanes::finish(Lane& lane) {
+  wait(lane);
+  std::vector<Piece> pieces;
+  add_answers(lane, &pieces);
+  copy(pieces);
+  lane.pending = nullptr;
+}
+
+}  // namespace exphil::cuda

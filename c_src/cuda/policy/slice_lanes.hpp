@@ -1,0 +1,69 @@
+// Slices of work over many rows in flight: each has a lane, with a stream and memory of its own. The
+// library's threads copy frames into page-locked memory and earlier answers out of it; the calling thread
+// sends what is copied and launches it, and waits. Used by cuda/policy/slices.cpp, which makes the slices of
+// a call; one call at a time, with the context current.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "cuda/device/context.hpp"
+#include "cuda/policy/rows.hpp"
+#include "cuda/policy/tuning.hpp"
+
+namespace exphil::cuda {
+
+struct Slice {
+  const float* obs = nullptr;             // {job.rows, d_input}
+  const std::int64_t* rows = nullptr;     // of obs and of out, those of a batch; null: the first job.rows
+  const float* const* windows = nullptr;  // or instead, for each sequence, {job.seq, d_input}
+  // One for each row of a batch, or for each sequence; may be null.
+  const policy::StatePlace* states = nullptr;
+  float* out = nullptr;  // {out_rows, d_output}; null: not needed
+  bool graphs = false;   // launched as a graph: the batch has other slices, which this thread sends next
+  RowJob job;            // launch() fills in keep_states and out
+};
+
+class SliceLanes {
+ public:
+  SliceLanes(Context& context, const PolicyDims& dims, const RowKernels& kernels, const PolicyTuning& tuning,
+             StreamPriority priority);
+  ~SliceLanes();
+
+  std::int64_t count() const { return static_cast<std::int64_t>(lanes_.size()); }
+  // From now on so many slices of so many rows allocate nothing. Throws out_of_memory.
+  void reserve(std::int64_t slices, std::int64_t rows);
+  // Computes all of them after an event, and returns when every output and every next state is written;
+  // throws only when none of their work still runs. chained: each starts from the state that the one before
+  // leaves.
+  void run(const std::vector<Slice>& slices, bool chained, CUevent after);
+
+ private:
+  struct Lane;
+  struct Piece;
+  void begin(Lane& lane, const Slice& slice, bool is_first, std::vector<Piece>* pieces);
+  void add_answers(Lane& lane, std::vector<Piece>* pieces);
+  static void add_pieces(Lane& lane, int part, std::pair<std::int64_t, std::int64_t> units,
+                         std::int64_t unit_bytes, std::vector<Piece>* pieces);
+  void copy(const std::vector<Piece>& pieces);
+  void copy_frames(const Piece& piece);
+  void copy_answers(const Piece& piece);
+  void send(Lane& lane);
+  void launch(Lane& lane);
+  void wait(Lane& lane);
+  void finish(Lane& lane);
+  std::int64_t row_bytes() const;                     // of a frame on the device
+  static std::int64_t length_of(const Slice& slice);  // rows of a unit of its frames
+
+  Context& context_;
+  const PolicyDims& dims_;
+  const RowKernels& kernels_;
+  const PolicyTuning tuning_;
+  std::vector<std::unique_ptr<Lane>> lanes_;
+};
+
+}  // namespace exphil::cuda
