@@ -56,8 +56,9 @@ EXPHIL_DEVICE void wait_copies() {
 #endif
 }
 
-// 16 bytes of global memory, aligned, by a load that the compiler does not move behind what follows: it would
-// otherwise begin only where its value is used, behind a wait for something else.
+// 16 bytes of global memory, aligned, by a load that stays where it stands among the volatile instructions,
+// so that it is under way while they are waited for. Where registers are short, ptxas still moves it behind
+// them.
 EXPHIL_DEVICE float4 load_ahead(const float* from) {
 #if __CUDA_ARCH__ >= 750
   float4 value;

@@ -1,5 +1,5 @@
-// Work over many rows: batches of agents, sequences and windows, each as slices of bounded memory that overlap
-// (slice_lanes.hpp). Used by cuda/policy/policy.cpp; calls run one after another.
+// Work over many rows: batches of agents, sequences and windows, each as slices of bounded memory that
+// overlap (slice_lanes.hpp). Used by cuda/policy/policy.cpp; calls run one after another.
 //
 // Every call starts after the work that the policy's stream had when it was called, returns when every output
 // and every next state is written, and throws only when none of its work still runs.

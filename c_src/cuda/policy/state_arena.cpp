@@ -11,12 +11,16 @@ namespace exphil::cuda {
 namespace {
 
 // Calls body(i) for each of `count` states, on several threads where they are thousands: each is somewhere
-// else in memory.
+// else in memory. A step's one state costs no more than the call.
 template <class Body>
 void for_each_state(std::size_t count, Body body) {
-  constexpr std::int64_t kAtOnce = 8192;
+  constexpr std::size_t kAtOnce = 8192;
+  const auto each = [&](std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) body(i);
+  };
+  if (count <= kAtOnce) return each(0, count);
   core::parallel_for(static_cast<std::int64_t>(count), kAtOnce, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) body(static_cast<std::size_t>(i));
+    each(static_cast<std::size_t>(begin), static_cast<std::size_t>(end));
   });
 }
 

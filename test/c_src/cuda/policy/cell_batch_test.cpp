@@ -86,8 +86,8 @@ Weights in_tf32x3(const Weights& weights) {
   return std::make_shared<core::PolicyWeights>(core::rounded_weights(*weights, core::Precision::tf32x3));
 }
 
-// Rounds of 64 agents that are full and not, with as many values as the units, fewer and more, and with
-// factors of the norm that a launch of their own finds.
+// Rounds of 64 agents that are full and not, with fewer values than the units and more. The factors of the
+// norm of few agents are found in the launch of the cell, those of more by a launch of their own.
 TEST_CASE("batches of gated policies by warpgroups on an emulated GPU", "[.emulated_cell_wide]") {
   emulate_launches();
   for (const GatedSpec& spec :
@@ -95,10 +95,12 @@ TEST_CASE("batches of gated policies by warpgroups on an emulated GPU", "[.emula
     const Weights weights = in_tf32x3(make_gated(spec));
     for (const std::int64_t count : {2, 130}) check_batches(weights, count, kEmulated);
   }
-  const Environment tuning("EXPHIL_NATIVE_POLICY", (std::string(kEmulated) + "cell_batch=1").c_str());
-  const Weights weights = in_tf32x3(make_gated(spec_of("gru", 9, 34)));
-  const auto policy = load_on_device(weights, 10);
-  CHECK(same_bits(played(*policy, 3, true), played(*policy, 3, false)));
+  const auto policy = load_on_device(in_tf32x3(make_gated(spec_of("gru", 9, 34))), 200);
+  const int before = emulated_launches("policy_row_scales");
+  played(*policy, 2, true);
+  CHECK(emulated_launches("policy_row_scales") == before);
+  played(*policy, 130, true);
+  CHECK(emulated_launches("policy_row_scales") > before);
   CHECK(emulated_launches("policy_cell_wide") > 0);
   CHECK(emulated_launches("policy_cell_frame") > 0);
 }
