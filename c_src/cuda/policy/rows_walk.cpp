@@ -197,11 +197,8 @@ void RowKernels::Walk::batch(int cell, const Phases& phases, CUfunction kernel) 
   const policy::CellProducts& products = k_.cell_products_;
   policy::CellBatchArguments a{};
   static_cast<policy::RowStates&>(a) = sequences();
-  for (int i = 0; i < phases.block.count; ++i) {
-    const Phase phase = phases.block.phases[i];
-    if (phase.kind != Kind::product) continue;
-    (phase.index == products.x ? a.of_x : a.of_h) = k_.matrix(phases.weights[static_cast<std::size_t>(i)]);
-  }
+  a.of_x = k_.matrix(phases.weights[phases.number_of(products.x)]);
+  a.of_h = k_.matrix(phases.weights[phases.number_of(products.h)]);
   std::memcpy(&a.epsilon, &n_.products[products.x].epsilon, sizeof(a.epsilon));
   a.first_layer = layer_ == 0 ? 1 : 0;
   a.in = array(n_.hidden);
@@ -228,11 +225,7 @@ void RowKernels::Walk::batch_wide(int cell, const Phases& phases, policy::CellBa
     factors.x = a.in, factors.x_stride = n_.size(n_.hidden);
     factors.rows = a.rows, factors.epsilon = a.epsilon, factors.first_layer = a.first_layer;
     factors.scale = b_.scale.as<float>();
-    for (int i = 0; i < phases.block.count; ++i) {
-      const Phase phase = phases.block.phases[i];
-      const bool is_x = phase.kind == Kind::product && phase.index == k_.cell_products_.x;
-      if (is_x) row_scales(phases.kernels[static_cast<std::size_t>(i)], factors);
-    }
+    row_scales(phases.kernels[phases.number_of(k_.cell_products_.x)], factors);
     a.scale = factors.scale;
   }
   const unsigned blocks = finds ? tiles : std::min(most, grid_blocks(tiles, 2));
@@ -245,11 +238,7 @@ bool RowKernels::Walk::walked(int cell, const Phases& phases, const policy::Cell
   const CellWalk& walk = pipeline_ != nullptr ? pipeline_->walk() : *alone;
   policy::CellWalkArguments a{};
   static_cast<policy::CellArguments&>(a) = arguments;
-  for (int i = 0; i < phases.block.count; ++i) {
-    const Phase phase = phases.block.phases[i];
-    if (phase.kind != Kind::product || phase.index != walk.product()) continue;
-    a.recurrent = k_.matrix(phases.weights[static_cast<std::size_t>(i)]);
-  }
+  a.recurrent = k_.matrix(phases.weights[phases.number_of(walk.product())]);
   if (pipeline_ == nullptr) {
     walk.enqueue(k_.context_, stream_, a, walk.split(a.sequences));
     return true;

@@ -123,6 +123,12 @@ class RowKernels::Walk {
     const policy::Block& block;
     const Weights& weights;
     const BlockKernels& kernels;
+    // The number of a product of the block.
+    std::size_t number_of(int product) const {
+      int at = 0;
+      while (block.phases[at].kind != Kind::product || block.phases[at].index != product) ++at;
+      return static_cast<std::size_t>(at);
+    }
   };
 
   void cell(int index, const Phases& phases, const Kernels& kernels);

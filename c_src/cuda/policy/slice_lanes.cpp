@@ -168,9 +168,7 @@ void SliceLanes::copy(const std::vector<Piece>& pieces) {
   const auto count = static_cast<std::int64_t>(pieces.size());
   const std::thread::id caller = std::this_thread::get_id();
   const auto send_all = [&] {
-    for (std::size_t i = 0; i < pieces.size(); ++i) {
-      if (i == 0 || pieces[i].lane != pieces[i - 1].lane) send(*pieces[i].lane);
-    }
+    for (auto& lane : lanes_) send(*lane);
   };
   core::parallel_for(count, alone ? count : 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
@@ -187,7 +185,7 @@ void SliceLanes::copy(const std::vector<Piece>& pieces) {
   send_all();
 }
 
-// Sends the parts of the lane's next slice that are copied, and after both launches it.
+// Sends the parts of the lane's next slice that are copied, where it has one, and after both launches it.
 void SliceLanes::send(Lane& lane) {
   if (lane.next == nullptr) return;
   while (lane.sent < 2 && lane.is_copied(lane.sent)) {
