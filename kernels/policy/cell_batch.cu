@@ -29,33 +29,11 @@ struct alignas(16) BatchSlice {
 };
 struct BatchShared {
   BatchSlice slices[kBatchStages][2];  // by product
+  ProductColumn columns_of_x[kGates * kBatchUnits], columns_of_h[kGates * kBatchUnits];
   StatePlace states[kBatchRows];
   float scale[kBatchRows], mean[kBatchRows];
 };
 static_assert(sizeof(BatchShared) <= 48 * 1024, "static shared memory");
-
-// One of the products' values, from its sum.
-template <class P>
-__device__ __forceinline__ float product_value(float sum, const ProductMatrix& matrix, int column,
-                                               NormFactors norm) {
-  const float bias = matrix.bias == nullptr ? 0.0f : __ldg(matrix.bias + column);
-  return P::apply(completed<P>(sum, matrix, column, norm.mean), bias, norm.scale, 0.0f, column);
-}
-
-// A unit's frame: its sums, the values of its states before, of which those after take the place; the result
-// is its output.
-__device__ __forceinline__ float advance_unit(const CellBatchArguments& args, int unit, NormFactors norm,
-                                              const float (&of_x)[kGates], const float (&of_h)[kGates],
-                                              Real (&states)[kStates]) {
-  Real x[kGates], h[kGates];
-#pragma unroll
-  for (int gate = 0; gate < kGates; ++gate) {
-    const int column = gate * kUnits + unit;
-    x[gate] = {product_value<X>(of_x[gate], args.of_x, column, norm)};
-    h[gate] = {product_value<H>(of_h[gate], args.of_h, column, {1.0f, 0.0f})};
-  }
-  return formulas::advance_cell<kIt.cell, Math>(x, h, states).v;
-}
 
 class CellBatch {
  public:
@@ -70,15 +48,15 @@ class CellBatch {
     begin_launch_after();
 #pragma unroll
     for (int s = 0; s + 1 < kBatchStages; ++s) copy_weights(s);
-    await_launch_before();
-    if (thread() < kBatchRows) {
-      const long long row = first_row_ + thread();
-      shared_.states[thread()] = row < args_.rows ? layer_state(args_, row) : StatePlace{nullptr, nullptr};
-    }
+    if (thread() < kBatchRows) shared_.states[thread()] = layer_state(args_, existing(thread()));
+    load_columns();
     __syncthreads();
+    // The launch before writes hidden alone.
+    if (of_x()) await_launch_before();
 #pragma unroll
     for (int s = 0; s + 1 < kBatchStages; ++s) copy_rows(s), device::commit_copies();
     load_states();
+    if (!of_x()) await_launch_before();
     find_norms();
 #pragma unroll 1
     for (int segment = 0; segment < most(X::kK, H::kK) / kSegment; ++segment) {
@@ -153,16 +131,27 @@ class CellBatch {
 #pragma unroll
     for (int i = 0; i < kBatchRows / kStep; ++i) {
       const int row = first + i * kStep;
-      const bool exists = first_row_ + row < args_.rows;
-      const float* const from = of_x() ? hidden_row(exists ? row : 0) : state_row(exists ? row : 0);
-      device::copy_async<16>(to + i * kStep, from + segment * kSegment + 4 * g, exists);
+      const float* const from = of_x() ? hidden_row(row) : state_row(row);
+      device::copy_async<16>(to + i * kStep, from + segment * kSegment + 4 * g, true);
     }
   }
+  // A row of the tile; beyond the last one another, for sums that nobody reads.
+  __device__ __forceinline__ long long existing(int row) const {
+    return first_row_ + row < args_.rows ? first_row_ + row : args_.rows - 1;
+  }
   __device__ __forceinline__ const float* hidden_row(int row) const {
-    return args_.in + (first_row_ + row) * X::kK;
+    return args_.in + existing(row) * X::kK;
   }
   __device__ __forceinline__ const float* state_row(int row) const {
     return shared_.states[row].from + kIt.state_at;
+  }
+
+  __device__ __forceinline__ void load_columns() const {
+    for (int i = thread(); i < kGates * kBatchUnits; i += kBatchThreads) {
+      const int column = i / kBatchUnits * kUnits + first_unit_ + i % kBatchUnits;
+      shared_.columns_of_x[i] = ProductColumn::of<X>(args_.of_x, column);
+      shared_.columns_of_h[i] = ProductColumn::of<H>(args_.of_h, column);
+    }
   }
 
   // Both while the first copies are under way. The states are those of the cells that finish() computes.
@@ -174,13 +163,15 @@ class CellBatch {
   }
   __device__ __forceinline__ void find_norms() const {
     if constexpr (X::kNormed) {
-      constexpr int kWarps = kBatchThreads / 32;
+      constexpr int kWarps = kBatchThreads / 32, kEach = kBatchRows / kWarps;
+      const int own = thread() / 32 * kEach;
+      NormFactors factors[kEach];
+      find_factors(
+          args_, [&](int i) { return hidden_row(own + i); }, factors);
+      if (thread() % 32 != 0) return;
 #pragma unroll
-      for (int i = 0; i < kBatchRows / kWarps; ++i) {
-        const int row = thread() / 32 + i * kWarps;
-        if (first_row_ + row >= args_.rows) continue;
-        const NormFactors norm = row_factors<X>(hidden_row(row), args_);
-        if (thread() % 32 == 0) shared_.scale[row] = norm.scale, shared_.mean[row] = norm.mean;
+      for (int i = 0; i < kEach; ++i) {
+        shared_.scale[own + i] = factors[i].scale, shared_.mean[own + i] = factors[i].mean;
       }
     }
   }
@@ -254,15 +245,18 @@ class CellBatch {
           const int unit = first_unit_ + own;
           NormFactors norm{1.0f, 0.0f};
           if constexpr (X::kNormed) norm = {shared_.scale[row], shared_.mean[row]};
-          float x[kGates], h[kGates];
+          Real x[kGates], h[kGates];
 #pragma unroll
           for (int gate = 0; gate < kGates; ++gate) {
             const float mine = total_[gate][kFirst + cell / kLaneUnits][cell % kLaneUnits];
             const float other = given()[gate][row][own];
-            x[gate] = kFirst == 0 ? mine : other, h[gate] = kFirst == 0 ? other : mine;
+            const int at = gate * kBatchUnits + own, column = gate * kUnits + unit;
+            x[gate] = {shared_.columns_of_x[at].value<X>(kFirst == 0 ? mine : other, norm, 0.0f, column)};
+            h[gate] = {
+                shared_.columns_of_h[at].value<H>(kFirst == 0 ? other : mine, {1.0f, 0.0f}, 0.0f, column)};
           }
-          const float out = advance_unit(args_, unit, norm, x, h, states_[cell]);
-          args_.out[(first_row_ + row) * kColumns + unit] = out;
+          args_.out[(first_row_ + row) * kColumns + unit] =
+              formulas::advance_cell<kIt.cell, Math>(x, h, states_[cell]).v;
           float* const to = shared_.states[row].to + kIt.state_at + unit;
 #pragma unroll
           for (int s = 0; s < kStates; ++s) to[s * kUnits] = states_[cell][s].v;

@@ -24,8 +24,8 @@ struct CellWideShared {
   WideMatrix<X::kK, kWideColumns> of_x;
   WideMatrix<H::kK, kWideColumns> of_h;
   Given given[kPairs];
-  WideColumn<X> columns_of_x[kWideColumns];
-  WideColumn<H> columns_of_h[kWideColumns];
+  ProductColumn columns_of_x[kWideColumns];
+  ProductColumn columns_of_h[kWideColumns];
   float scale[kWideRows], mean[kWideRows];
 };
 static_assert(sizeof(CellWideShared) == wide_cell(kNetwork, kIt).shared, "as the host has it");
@@ -45,8 +45,8 @@ class CellWide {
     stage_wide<kTogether, kWarps, product_columns(H::kOutputs)>(shared_.of_h, args_.of_h.weights, first_of);
     if (thread() < kWideColumns) {
       const int column = thread() / kOwn * kUnits + first_unit_ + thread() % kOwn;
-      shared_.columns_of_x[thread()] = {args_.of_x, column};
-      shared_.columns_of_h[thread()] = {args_.of_h, column};
+      shared_.columns_of_x[thread()] = ProductColumn::of<X>(args_.of_x, column);
+      shared_.columns_of_h[thread()] = ProductColumn::of<H>(args_.of_h, column);
     }
     await_launch_before();
     __syncthreads();
@@ -92,7 +92,7 @@ class CellWide {
     const long long rows[2] = {first + own_row(0), first + own_row(1)};
     Sums sums;
     if (!works) {
-      find_factors(first);
+      find_norms(first);
     } else if (of_x()) {
       add_wide(shared_.of_x, hidden(rows[0]), hidden(rows[1]), sums);
       give<1>(sums);
@@ -113,29 +113,18 @@ class CellWide {
     put_zeros(args_, first, kWideRows, thread() % kPairThreads, kPairThreads);
   }
 
-  __device__ __forceinline__ void find_factors(long long first) const {
+  __device__ __forceinline__ void find_norms(long long first) const {
     if constexpr (X::kNormed) {
-      if (args_.first_layer != 0) {
-        find_factors<X::kFirst>(first);
-      } else {
-        find_factors<X::kValues>(first);
+      constexpr int kWarpRows = kWideRows / (kPairThreads / 32);
+      const int own = thread() % kPairThreads / 32 * kWarpRows;
+      NormFactors factors[kWarpRows];
+      find_factors(
+          args_, [&](int i) { return hidden(first + own + i); }, factors);
+      if (thread() % 32 != 0) return;
+#pragma unroll
+      for (int i = 0; i < kWarpRows; ++i) {
+        shared_.scale[own + i] = factors[i].scale, shared_.mean[own + i] = factors[i].mean;
       }
-    }
-  }
-  // kCounted: values of a row. A warp loads all of its rows before it adds up the first one's.
-  template <int kCounted>
-  __device__ __forceinline__ void find_factors(long long first) const {
-    constexpr int kWarpRows = kWideRows / (kPairThreads / 32);
-    const int row = thread() % kPairThreads / 32 * kWarpRows;
-    NormFactors norms[kWarpRows];
-#pragma unroll
-    for (int i = 0; i < kWarpRows; ++i) {
-      norms[i] = norm_factors<X::kNorm, kCounted, X::kK>(hidden(first + row + i), args_.epsilon);
-    }
-    if (thread() % 32 != 0) return;
-#pragma unroll
-    for (int i = 0; i < kWarpRows; ++i) {
-      shared_.scale[row + i] = norms[i].scale, shared_.mean[row + i] = norms[i].mean;
     }
   }
   // Of a row whose cells the lane computes, number `own` of the 64.
@@ -196,8 +185,8 @@ class CellWide {
                     i = column % Sums::kTileColumns / 2 + 2 * kHalf + j;
           const int at = gate * kOwn + unit + j, value = gate * kUnits + first_unit_ + unit + j;
           const float mine = sums.of[n][i], other = theirs[number(n, i)];
-          x[gate] = {shared_.columns_of_x[at].value(kHalf == 0 ? mine : other, norm, 0.0f, value)};
-          h[gate] = {shared_.columns_of_h[at].value(kHalf == 0 ? other : mine, {1.0f, 0.0f}, 0.0f, value)};
+          x[gate] = {shared_.columns_of_x[at].value<X>(kHalf == 0 ? mine : other, norm, 0.0f, value)};
+          h[gate] = {shared_.columns_of_h[at].value<H>(kHalf == 0 ? other : mine, {1.0f, 0.0f}, 0.0f, value)};
         }
         out[j] = formulas::advance_cell<kIt.cell, Math>(x, h, states[j]).v;
 #pragma unroll

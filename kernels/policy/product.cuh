@@ -65,6 +65,26 @@ __device__ __forceinline__ float completed(float sum, const ProductMatrix& matri
   return centred<Epilogue::kCentres>(sum, matrix.row_scale, matrix.row_sums, column, mean);
 }
 
+// What a product has beside its weights for one of the columns of a thread: loaded once, ahead of the sums,
+// because each load behind a branch would be waited for. Epilogue: the product's.
+struct ProductColumn {
+  float bias = 0.0f, sum = 0.0f, scale = 1.0f;
+
+  template <class Epilogue>
+  static __device__ __forceinline__ ProductColumn of(const ProductMatrix& matrix, int column) {
+    ProductColumn made;
+    if (matrix.bias != nullptr) made.bias = __ldg(matrix.bias + column);
+    if constexpr (Epilogue::kCentres) made.sum = __ldg(matrix.row_sums + column);
+    if constexpr (kNetwork.row_scales()) made.scale = __ldg(matrix.row_scale + column);
+    return made;
+  }
+  template <class Epilogue>
+  __device__ __forceinline__ float value(float product, NormFactors norm, float residual, int column) const {
+    return Epilogue::apply(centred<Epilogue::kCentres>(scaled(product, &scale, 0), sum, norm.mean), bias,
+                           norm.scale, residual, column);
+  }
+};
+
 // What completes the sums of a row, where a launch before has found it. Not by __ldg, which may have read
 // before the launch that writes them has ended.
 template <class Epilogue>

@@ -111,23 +111,6 @@ __device__ __forceinline__ void add_wide(const WideMatrix<kK, kColumns>& matrix,
   }
 }
 
-// What a product has beside its weights for one of the columns of a thread: loaded once, ahead of the sums,
-// because each load behind a branch would be waited for.
-template <class Epilogue>
-struct WideColumn {
-  float bias = 0.0f, sum = 0.0f;
-  WideColumn() = default;
-  __device__ __forceinline__ WideColumn(const ProductMatrix& matrix, int column)
-      : bias(matrix.bias == nullptr ? 0.0f : __ldg(matrix.bias + column)) {
-    static_assert(!kNetwork.row_scales(), "tf32x3");
-    if constexpr (Epilogue::kCentres) sum = __ldg(matrix.row_sums + column);
-  }
-  __device__ __forceinline__ float value(float product, NormFactors norm, float residual, int column) const {
-    return Epilogue::apply(centred<Epilogue::kCentres>(product, sum, norm.mean), bias, norm.scale, residual,
-                           column);
-  }
-};
-
 // The first of a warp's 16 rows in the block's round of 64 rows for each warpgroup.
 __device__ __forceinline__ long long wide_first_row(long long round) {
   const int warpgroups = static_cast<int>(blockDim.x) / device::kWarpgroup,
@@ -150,7 +133,8 @@ class WideProduct {
         matrix_, args_.weights, [&](int part) { return first_column_ + 16 * part; });
     for_each_pair([&](int pair, int n, int i, int column) __attribute__((always_inline)) {
       (void)n, (void)i;
-      columns_[pair][0] = {args_, column}, columns_[pair][1] = {args_, column + 1};
+      columns_[pair][0] = ProductColumn::of<Epilogue>(args_, column);
+      columns_[pair][1] = ProductColumn::of<Epilogue>(args_, column + 1);
     });
     await_launch_before();
     __syncthreads();
@@ -191,8 +175,8 @@ class WideProduct {
         float results[2];
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
-          results[j] =
-              columns_[pair][j].value(sums.of[n][i + 2 * half + j], norm, residuals[pair][j], column + j);
+          results[j] = columns_[pair][j].template value<Epilogue>(sums.of[n][i + 2 * half + j], norm,
+                                                                  residuals[pair][j], column + j);
         }
         if (exists(column + 1) && args_.out_stride % 2 == 0) {
           device::store_wide(to, make_float2(results[0], results[1]));
@@ -221,7 +205,7 @@ class WideProduct {
   Matrix& matrix_;
   const int first_column_;
   static constexpr int kPairs = kColumns / 8;
-  WideColumn<Epilogue> columns_[kPairs][2];
+  ProductColumn columns_[kPairs][2];
 };
 
 }  // namespace policy

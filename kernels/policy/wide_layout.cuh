@@ -57,7 +57,7 @@ constexpr WideCell wide_cell(const Network& n, const GatedCell& cell) {
   for (int units = 16; units >= 8; units /= 2) {
     const int columns = units * formulas::gates_of(cell.cell);
     const long long shared = wide_bytes(n.size(n.hidden) + n.size(cell.before), columns) +
-                             kCellWideThreads / 256 * wide_given(columns) + 16 * columns + 8 * kWideRows;
+                             kCellWideThreads / 256 * wide_given(columns) + 24 * columns + 8 * kWideRows;
     if (n.size(cell.before) % units == 0 && shared <= kWideShared) return {units, shared};
   }
   return {};

@@ -1,14 +1,11 @@
 #include "cuda/policy/dims.hpp"
 
-#if defined(__SSE2__)
-#include <emmintrin.h>
-#endif
-
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <variant>
 
+#include "cuda/device/stream_copy.hpp"
 #include "cuda/jit/kernel_spec.hpp"
 
 namespace exphil::cuda {
@@ -23,22 +20,9 @@ void PolicyDims::pad_frames(const float* frames, std::int64_t count, float* to) 
   }
 }
 
-// Intrinsics, because the Highway of Debian 12 has streaming stores only above the baseline of x86-64.
 void PolicyDims::stream_frames(const float* frames, std::int64_t count, float* to) const {
-#if defined(__SSE2__)
-  const auto width = static_cast<std::size_t>(config.d_input), row = static_cast<std::size_t>(frame_size());
-  const std::size_t whole = width / 4 * 4;
-  for (std::int64_t i = 0; i < count; ++i, frames += width, to += row) {
-    for (std::size_t k = 0; k < whole; k += 4) _mm_stream_ps(to + k, _mm_loadu_ps(frames + k));
-    float rest[4] = {};
-    std::copy(frames + whole, frames + width, rest);
-    for (std::size_t k = whole; k < row; k += 4) {
-      _mm_stream_ps(to + k, k == whole ? _mm_loadu_ps(rest) : _mm_setzero_ps());
-    }
-  }
-#else
-  pad_frames(frames, count, to);
-#endif
+  stream_rows(to, static_cast<std::size_t>(frame_size()), frames, static_cast<std::size_t>(config.d_input),
+              static_cast<std::size_t>(count));
 }
 
 bool PolicyDims::decays(std::int64_t frames) const {

@@ -22,9 +22,7 @@ struct PolicyDims {
   int outputs() const { return network().values(network().outs); }
   // Copies frames {count, d_input} to rows of frame_size(), padded with zeros.
   void pad_frames(const float* frames, std::int64_t count, float* to) const;
-  // The same for many frames, by stores that go past the caches: the device reads them faster from memory
-  // than from the caches of the cores that wrote them. `to` is aligned to 16 bytes. The caller calls
-  // stream_fence() once after all of its frames: for each of them it would take as long as the frame.
+  // The same for many frames, by stream_rows().
   void stream_frames(const float* frames, std::int64_t count, float* to) const;
   // Whether inputs are decayed in a sequence of so many frames.
   bool decays(std::int64_t frames) const;

@@ -83,14 +83,14 @@ TEST_CASE("many frames are padded as few are", "[cuda][policy]") {
     constexpr std::int64_t kFrames = 5;
     const std::vector<float> frames =
         test::Random(3).vector(static_cast<std::size_t>(kFrames * width) + 1, -1, 1);
-    struct alignas(16) Four {
-      float values[4] = {7, 7, 7, 7};
+    struct alignas(64) Line {
+      float values[16] = {7, 7, 7, 7};
     };
-    std::vector<Four> few(static_cast<std::size_t>(kFrames * dims.frame_size()) / 4), many = few;
+    std::vector<Line> few(static_cast<std::size_t>(kFrames * dims.frame_size()) / 16), many = few;
     // Frames that are not aligned.
     dims.pad_frames(frames.data() + 1, kFrames, few[0].values);
     dims.stream_frames(frames.data() + 1, kFrames, many[0].values);
-    CHECK(std::memcmp(few.data(), many.data(), few.size() * sizeof(Four)) == 0);
+    CHECK(std::memcmp(few.data(), many.data(), few.size() * sizeof(Line)) == 0);
     CHECK(few[0].values[0] == frames[1]);
   }
 }
