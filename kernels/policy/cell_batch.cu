@@ -19,8 +19,8 @@ namespace policy {
 static_assert(kUnits % kBatchUnits == 0, "whole tiles");
 
 constexpr int kLaneRows = 2, kLaneUnits = 2, kHalf = kBatchThreads / 2, kFours = kSegment / 4;
-static_assert(kBatchRows == 2 * 4 * kLaneRows && kBatchUnits == 8 * kLaneUnits && kHalf == 2 * 32,
-              "two warps for each product");
+static_assert(kBatchRows == kHalf / 32 * 4 * kLaneRows && kBatchUnits == 8 * kLaneUnits,
+              "half of the warps for each product");
 
 // A segment of a product's tile: groups of four k. Padded against bank conflicts, as SomeSlice is.
 struct alignas(16) BatchSlice {
@@ -28,7 +28,7 @@ struct alignas(16) BatchSlice {
   Group w[kFours][kGates * kBatchUnits];
 };
 struct BatchShared {
-  BatchSlice slices[kBatchStages][2];  // by product
+  BatchSlice slices[2][2];  // of two segments, of which one is copied; by product
   ProductColumn columns_of_x[kGates * kBatchUnits], columns_of_h[kGates * kBatchUnits];
   StatePlace states[kBatchRows];
   float scale[kBatchRows], mean[kBatchRows];
@@ -40,30 +40,30 @@ class CellBatch {
   __device__ __forceinline__ CellBatch(const CellBatchArguments& args, BatchShared& shared)
       : args_(args),
         shared_(shared),
+        thread_(device::launder(static_cast<int>(threadIdx.x))),
         first_row_(static_cast<long long>(blockIdx.y) * kBatchRows),
         first_unit_(static_cast<int>(blockIdx.x) * kBatchUnits),
+        slices_(&shared.slices[0][of_x() ? 0 : 1]),
         weights_(of_x() ? weights<X>(args.of_x) : weights<H>(args.of_h)) {}
 
   __device__ __forceinline__ void run() {
     begin_launch_after();
-#pragma unroll
-    for (int s = 0; s + 1 < kBatchStages; ++s) copy_weights(s);
-    if (thread() < kBatchRows) shared_.states[thread()] = layer_state(args_, existing(thread()));
+    copy_weights(0);
+    if (thread_ < kBatchRows) shared_.states[thread_] = layer_state(args_, existing(thread_));
     load_columns();
     __syncthreads();
     // The launch before writes hidden alone.
     if (of_x()) await_launch_before();
-#pragma unroll
-    for (int s = 0; s + 1 < kBatchStages; ++s) copy_rows(s), device::commit_copies();
+    find_rows();
+    copy_rows(0);
     load_states();
     if (!of_x()) await_launch_before();
     find_norms();
 #pragma unroll 1
     for (int segment = 0; segment < most(X::kK, H::kK) / kSegment; ++segment) {
-      device::wait_copies<kBatchStages - 2>();
+      device::copies_done();
       __syncthreads();
-      copy_weights(segment + kBatchStages - 1), copy_rows(segment + kBatchStages - 1);
-      device::commit_copies();
+      copy_weights(segment + 1), copy_rows(segment + 1);
       if (segment < segments()) add_segment(segment);
     }
     __syncthreads();
@@ -78,28 +78,28 @@ class CellBatch {
     } else {
       finish<kLaneRows / 2>();
     }
-    put_zeros(args_, first_row_, kBatchRows, thread(), kBatchThreads);
+    put_zeros(args_, first_row_, kBatchRows, thread_, kBatchThreads);
   }
 
  private:
   // What the two lanes of a value give each other.
   using Given = float[kGates][kBatchRows][kBatchUnits + 1];
-  static_assert(sizeof(Given) <= sizeof(BatchSlice[kBatchStages][2]), "in the place of the slices");
+  static_assert(sizeof(Given) <= sizeof(BatchSlice[2][2]), "in the place of the slices");
 
-  __device__ __forceinline__ static bool of_x() {
-    return thread() < kHalf;
+  __device__ __forceinline__ bool of_x() const {
+    return thread_ < kHalf;
   }
-  __device__ __forceinline__ static int segments() {
+  __device__ __forceinline__ int segments() const {
     return (of_x() ? X::kK : H::kK) / kSegment;
   }
-  __device__ __forceinline__ static int own_row(int i) {
-    return thread() / 32 % 2 * (kBatchRows / 2) + lane_row(thread() % 32) + 4 * i;
+  __device__ __forceinline__ int own_row(int i) const {
+    return thread_ % kHalf / 32 * (4 * kLaneRows) + lane_row(thread_ % 32) + 4 * i;
   }
-  __device__ __forceinline__ static int own_unit(int j) {
-    return lane_column(thread() % 32) + 8 * j;
+  __device__ __forceinline__ int own_unit(int j) const {
+    return lane_column(thread_ % 32) + 8 * j;
   }
   __device__ __forceinline__ BatchSlice& slice(int segment) const {
-    return shared_.slices[segment % kBatchStages][of_x() ? 0 : 1];
+    return slices_[segment % 2 * 2];
   }
 
   // A thread copies one column of each segment's groups, where it has one.
@@ -107,32 +107,37 @@ class CellBatch {
   static_assert(kCopied <= kHalf, "a thread for each column");
   template <class P>
   __device__ __forceinline__ const Group* weights(const ProductMatrix& matrix) const {
-    const int column = thread() % kHalf;
+    const int column = thread_ % kHalf;
     return static_cast<const Group*>(matrix.weights) + column / kBatchUnits * kUnits + first_unit_ +
            column % kBatchUnits;
   }
-  __device__ __forceinline__ void copy_weights(int segment) const {
+  __device__ __forceinline__ void copy_weights(int segment) {
     constexpr int kStride = product_columns(X::kOutputs);
     static_assert(kStride == product_columns(H::kOutputs), "as many columns of both");
-    if (segment >= segments() || thread() % kHalf >= kCopied) return;
-    const Group* const from = weights_ + segment * (kFours * kStride);
-    Group* const to = &slice(segment).w[0][thread() % kHalf];
+    if (segment >= segments() || thread_ % kHalf >= kCopied) return;
+    Group* const to = &slice(segment).w[0][thread_ % kHalf];
 #pragma unroll
     for (int g = 0; g < kFours; ++g)
-      device::copy_async<sizeof(Group)>(to + g * kCopied, from + g * kStride, true);
+      device::copy_async<sizeof(Group)>(to + g * kCopied, weights_ + g * kStride, true);
+    weights_ += kFours * kStride;
   }
 
   // And one group of every eighth row.
-  __device__ __forceinline__ void copy_rows(int segment) const {
-    constexpr int kStep = kHalf / kFours;
-    if (segment >= segments()) return;
-    const int g = thread() % kFours, first = thread() % kHalf / kFours;
-    float4* const to = &slice(segment).x[g][first];
+  static constexpr int kRowStep = kHalf / kFours, kRows = kBatchRows / kRowStep;
+  __device__ __forceinline__ void find_rows() {
 #pragma unroll
-    for (int i = 0; i < kBatchRows / kStep; ++i) {
-      const int row = first + i * kStep;
-      const float* const from = of_x() ? hidden_row(row) : state_row(row);
-      device::copy_async<16>(to + i * kStep, from + segment * kSegment + 4 * g, true);
+    for (int i = 0; i < kRows; ++i) {
+      const int row = thread_ % kHalf / kFours + i * kRowStep;
+      rows_[i] = (of_x() ? hidden_row(row) : state_row(row)) + 4 * (thread_ % kFours);
+    }
+  }
+  __device__ __forceinline__ void copy_rows(int segment) {
+    if (segment >= segments()) return;
+    float4* const to = &slice(segment).x[thread_ % kFours][thread_ % kHalf / kFours];
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      device::copy_async<16>(to + i * kRowStep, rows_[i], true);
+      rows_[i] += kSegment;
     }
   }
   // A row of the tile; beyond the last one another, for sums that nobody reads.
@@ -147,7 +152,7 @@ class CellBatch {
   }
 
   __device__ __forceinline__ void load_columns() const {
-    for (int i = thread(); i < kGates * kBatchUnits; i += kBatchThreads) {
+    for (int i = thread_; i < kGates * kBatchUnits; i += kBatchThreads) {
       const int column = i / kBatchUnits * kUnits + first_unit_ + i % kBatchUnits;
       shared_.columns_of_x[i] = ProductColumn::of<X>(args_.of_x, column);
       shared_.columns_of_h[i] = ProductColumn::of<H>(args_.of_h, column);
@@ -164,11 +169,11 @@ class CellBatch {
   __device__ __forceinline__ void find_norms() const {
     if constexpr (X::kNormed) {
       constexpr int kWarps = kBatchThreads / 32, kEach = kBatchRows / kWarps;
-      const int own = thread() / 32 * kEach;
+      const int own = thread_ / 32 * kEach;
       NormFactors factors[kEach];
       find_factors(
           args_, [&](int i) { return hidden_row(own + i); }, factors);
-      if (thread() % 32 != 0) return;
+      if (thread_ % 32 != 0) return;
 #pragma unroll
       for (int i = 0; i < kEach; ++i) {
         shared_.scale[own + i] = factors[i].scale, shared_.mean[own + i] = factors[i].mean;
@@ -265,9 +270,12 @@ class CellBatch {
 
   const CellBatchArguments& args_;
   BatchShared& shared_;
+  const int thread_;
   const long long first_row_;
   const int first_unit_;
-  const Group* const weights_;  // of the first segment, its column
+  BatchSlice* const slices_;  // of its product, the first one
+  const Group* weights_;      // of the next segment, its column
+  const float* rows_[kRows];  // and its groups
   float total_[kGates][kLaneRows][kLaneUnits] = {};
   Real states_[kLaneRows / 2 * kLaneUnits][kStates] = {};
 };

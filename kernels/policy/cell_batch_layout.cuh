@@ -7,7 +7,7 @@
 namespace exphil {
 namespace policy {
 
-constexpr int kBatchRows = 16, kBatchUnits = 16, kBatchThreads = 128, kBatchStages = 2;
+constexpr int kBatchRows = 16, kBatchUnits = 16, kBatchThreads = 128;
 
 // The products of a layer that consists of them and the cell.
 struct CellProducts {

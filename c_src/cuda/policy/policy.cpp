@@ -112,12 +112,12 @@ class CudaPolicy : public core::Policy {
   SlicePipeline batches_;  // of frames, up to kFrames at once, which a long prefill must not hold up
 };
 
-// Calls work(places) for these states. They change when it returns and not where it throws; it does neither
+// Calls work(next) for these states. They change when it returns and not where it throws; it does neither
 // before the device has finished with the places.
 template <class Work>
 void CudaPolicy::change(core::State* const* from, core::State* const* to, std::int64_t count, Work work) {
   NextStates next(*arena_, from, to, count);
-  work(next.places());
+  work(next);
   next.commit();
 }
 
@@ -162,8 +162,8 @@ void CudaPolicy::write_state(core::State& state, const float* values) {
   const PinnedBuffer staging = context_->pinned_pool().stage(bytes);
   pack_state(dims_, values, staging.as<float>());
   core::State* const changed = &state;
-  change(&changed, 1, [&](const policy::StatePlace* place) {
-    const auto target = reinterpret_cast<CUdeviceptr>(place->to);
+  change(&changed, 1, [&](const NextStates& next) {
+    const auto target = reinterpret_cast<CUdeviceptr>(next.places()->to);
     stream_.run([&](CUstream stream) {
       context_->check(driver().cuMemcpyHtoDAsync(target, staging.data(), bytes, stream), "cuMemcpyHtoDAsync");
     });
@@ -174,13 +174,13 @@ void CudaPolicy::advance(core::State* const* from, core::State* const* to, std::
                          const float* obs, float* out) {
   if (count == 0) return;
   const ContextGuard guard(*context_);
-  change(from, to, count, [&](const policy::StatePlace* places) {
+  change(from, to, count, [&](NextStates& next) {
     if (count == 1 && fused_.limit() >= 1) {
-      fused_.step_chain(places, 1, obs, out);
+      fused_.step_chain(next.places(), 1, obs, out);
     } else if (count <= fused_.limit()) {
-      fused_.step_few(places, static_cast<std::size_t>(count), obs, out);
+      fused_.step_few(next.places(), static_cast<std::size_t>(count), obs, out);
     } else {
-      pipeline(count).batch(places, count, {obs, out});
+      pipeline(count).batch(next.places(), count, {obs, out}, [&] { next.assign(); });
     }
   });
 }
@@ -191,8 +191,8 @@ void CudaPolicy::advance_rows(core::State* const* from, core::State* const* to, 
   if (count <= std::max<std::int64_t>(1, fused_.limit()))
     return Policy::advance_rows(from, to, count, rows, obs, out);
   const ContextGuard guard(*context_);
-  change(from, to, count, [&](const policy::StatePlace* places) {
-    pipeline(count).batch(places, count, {obs, out, rows});
+  change(from, to, count, [&](NextStates& next) {
+    pipeline(count).batch(next.places(), count, {obs, out, rows}, [&] { next.assign(); });
   });
 }
 
@@ -237,8 +237,8 @@ void CudaPolicy::prefill(core::State& state, const float* frames, std::int64_t s
   if (seq == 0) return;
   const ContextGuard guard(*context_);
   core::State* const changed = &state;
-  change(&changed, 1, [&](const policy::StatePlace* place) {
-    slices_.sequence({*place, frames, seq, out, false, dims_.carried_decays()});
+  change(&changed, 1, [&](const NextStates& next) {
+    slices_.sequence({*next.places(), frames, seq, out, false, dims_.carried_decays()});
   });
 }
 
@@ -281,8 +281,8 @@ void CudaPolicy::warm_up() {
   for (int i = 0; i < 3; ++i) step(both, 1, obs.data(), out.data());
   if (fused_.limit() > 1) step(both, 2, obs.data(), out.data());
   copy_state(*both[1], *both[0]);
-  change(both, 2, [&](const policy::StatePlace* places) {
-    batches_.batch(places, 2, {obs.data(), out.data()});
+  change(both, 2, [&](const NextStates& next) {
+    batches_.batch(next.places(), 2, {obs.data(), out.data()});
   });
   prefill(*both[0], obs.data(), kSeq, out.data());
   window(obs.data(), 1, kSeq, out.data());

@@ -79,7 +79,8 @@ void SliceLanes::reserve(std::int64_t slices, std::int64_t rows) {
 // As many slices as there are lanes are copied together, by all threads: a thread that is asleep wakes too
 // late to help with one. The calling thread launches each once it is copied. Of more slices each waits for
 // the one whose lane it gets, and is copied while those between are computed.
-void SliceLanes::run(const std::vector<Slice>& slices, bool chained, CUevent after) {
+void SliceLanes::run(const std::vector<Slice>& slices, bool chained, CUevent after,
+                     const std::function<void()>& meanwhile) {
   const std::size_t lanes = lanes_.size();
   const std::size_t group = chained || slices.size() > lanes ? 1 : slices.size();
   try {
@@ -95,6 +96,7 @@ void SliceLanes::run(const std::vector<Slice>& slices, bool chained, CUevent aft
       }
       copy(pieces);
     }
+    if (meanwhile) meanwhile();
     for (std::size_t i = 0; i < lanes; ++i) finish(*lanes_[(slices.size() + i) % lanes]);
   } catch (...) {
     for (auto& lane : lanes_) {

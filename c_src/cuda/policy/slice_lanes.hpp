@@ -7,6 +7,7 @@
 #include <cuda.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -39,8 +40,9 @@ class SliceLanes {
   void reserve(std::int64_t slices, std::int64_t rows);
   // Computes all of them after an event, and returns when every output and every next state is written;
   // throws only when none of their work still runs. chained: each starts from the state that the one before
-  // leaves.
-  void run(const std::vector<Slice>& slices, bool chained, CUevent after);
+  // leaves. meanwhile: called when all are launched, and the table of states has been read; may be empty.
+  void run(const std::vector<Slice>& slices, bool chained, CUevent after,
+           const std::function<void()>& meanwhile = {});
 
  private:
   struct Lane;

@@ -147,12 +147,28 @@ NextStates::NextStates(StateArena& arena, const CudaState& from, core::State* co
   one_ = {as_pointer<float>(from.slot()), as_pointer<float>(taken)};
 }
 
+NextStates::~NextStates() {
+  if (assigned_ && !committed_) exchange();
+  arena_.give_back(places_, count_);
+}
+
+void NextStates::assign() noexcept {
+  if (!assigned_) exchange();
+  assigned_ = true;
+}
+
 void NextStates::commit() noexcept {
+  assign();
+  committed_ = true;
+}
+
+// The slots of the states for those of the places, which are returned to the arena in the end.
+void NextStates::exchange() noexcept {
   for_each_state(count_, [&](std::size_t i) {
     auto& state = static_cast<CudaState&>(*to_[i]);  // checked before
     const CUdeviceptr before = state.slot();
     state.set_slot(reinterpret_cast<CUdeviceptr>(places_[i].to));
-    places_[i].to = as_pointer<float>(before);  // to be returned to the arena
+    places_[i].to = as_pointer<float>(before);
   });
 }
 

@@ -65,8 +65,8 @@ class CudaState : public core::State {
 const CudaState& state_of(const StateArena& arena, const core::State& state);
 
 // Where a call reads and writes the states that it changes: it reads the slot of from[i] and writes a new
-// slot, which commit() assigns to to[i]; these may be one state. `to` is kept until then. A call that fails
-// before commit() leaves every state unchanged. The cost is two acquisitions of the arena's lock and a slot
+// slot, which to[i] then gets; these may be one state. `to` is kept until then. A call that fails before
+// commit() leaves every state unchanged. The cost is two acquisitions of the arena's lock and a slot
 // for each state during the call, and no copy. Destroy it only when no work on the device uses the slots.
 class NextStates {
  public:
@@ -76,14 +76,18 @@ class NextStates {
   NextStates(StateArena& arena, const CudaState& from, core::State* const* to, CUdeviceptr taken);
   // A chain: reads `from` for to[0], and for each later one the slot that is written for the one before it.
   NextStates(StateArena& arena, const core::State& from, core::State* const* to, std::int64_t count);
-  ~NextStates() { arena_.give_back(places_, count_); }
+  ~NextStates();
   NextStates(const NextStates&) = delete;
   NextStates& operator=(const NextStates&) = delete;
 
   const policy::StatePlace* places() const { return places_; }
-  void commit() noexcept;  // at most once
+  // Gives the states their new slots, until the object is destroyed without a commit(): of many states a call
+  // does that while it waits for the device. The places are no longer what they were.
+  void assign() noexcept;
+  void commit() noexcept;  // at most once; assigns where that was not done
 
  private:
+  void exchange() noexcept;
   NextStates(StateArena& arena, core::State* const* to, std::size_t count);
 
   StateArena& arena_;
@@ -92,6 +96,7 @@ class NextStates {
   policy::StatePlace one_{};  // so that one agent's step allocates nothing
   std::vector<policy::StatePlace> many_;
   policy::StatePlace* places_;
+  bool assigned_ = false, committed_ = false;
 };
 
 }  // namespace exphil::cuda
