@@ -175,6 +175,7 @@ struct CellBatchArguments : RowStates {
   const float* scale;        // as in ProductArguments; null: cell_wide.cu finds the factors itself
   float epsilon;             // of the norm of `in`
   int first_layer;           // not 0: whose norm may count other values
+  int shares;                // not 0: the device with other batches, which need the room of blocks that wait
 };
 
 // policy/cell_walk.cu, without h, carry and step.

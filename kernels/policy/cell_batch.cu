@@ -47,7 +47,7 @@ class CellBatch {
         weights_(of_x() ? weights<X>(args.of_x) : weights<H>(args.of_h)) {}
 
   __device__ __forceinline__ void run() {
-    begin_launch_after();
+    if (args_.shares == 0) begin_launch_after();
     copy_weights(0);
     if (thread_ < kBatchRows) shared_.states[thread_] = layer_state(args_, existing(thread_));
     load_columns();
@@ -66,6 +66,7 @@ class CellBatch {
       copy_weights(segment + 1), copy_rows(segment + 1);
       if (segment < segments()) add_segment(segment);
     }
+    if (args_.shares != 0) begin_launch_after();
     __syncthreads();
     if (of_x()) {
       give<kLaneRows / 2>();

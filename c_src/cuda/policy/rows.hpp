@@ -46,6 +46,7 @@ struct RowJob {
   bool last_only = false;     // outputs of each sequence's last frame alone
   bool keep_states = false;   // the table in RowBuffers::in holds a state for each sequence (or row)
   bool decays_input = false;  // PolicyDims::decays of the sequences
+  bool shares = false;        // other jobs are computed at the same time
   float* out = nullptr;       // device memory {rows or sequences, d_output}
 };
 

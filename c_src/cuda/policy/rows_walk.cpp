@@ -201,6 +201,7 @@ void RowKernels::Walk::batch(int cell, const Phases& phases, CUfunction kernel) 
   a.of_h = k_.matrix(phases.weights[phases.number_of(products.h)]);
   std::memcpy(&a.epsilon, &n_.products[products.x].epsilon, sizeof(a.epsilon));
   a.first_layer = layer_ == 0 ? 1 : 0;
+  a.shares = job_.shares ? 1 : 0;
   a.in = array(n_.hidden);
   other_hidden_ = !other_hidden_;
   a.out = array(n_.hidden);

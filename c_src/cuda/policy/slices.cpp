@@ -32,7 +32,8 @@ void SlicePipeline::batch(const policy::StatePlace* states, std::int64_t count, 
     slice.job.batch = true;
     slice.job.rows = std::min(each, count - first);
     slice.job.decays_input = dims_.carried_decays();
-    slice.graphs = tuning_.graphs != 0 && count > each;
+    slice.job.shares = count > each;
+    slice.graphs = tuning_.graphs != 0 && slice.job.shares;
     slice.obs = rows.obs, slice.out = rows.out;
     slice.states = states + first;
     if (rows.rows != nullptr) {
