@@ -60,7 +60,7 @@ class CellBatch {
     if (!of_x()) await_launch_before();
     find_norms();
 #pragma unroll 1
-    for (int segment = 0; segment < most(X::kK, H::kK) / kSegment; ++segment) {
+    for (int segment = 0; segment < most(segments_of_x(), H::kK / kSegment); ++segment) {
       device::copies_done();
       __syncthreads();
       copy_weights(segment + 1), copy_rows(segment + 1);
@@ -90,8 +90,12 @@ class CellBatch {
   __device__ __forceinline__ bool of_x() const {
     return thread_ < kHalf;
   }
+  // Those of hidden beyond its values would add nothing: they are zeros.
+  __device__ __forceinline__ int segments_of_x() const {
+    return divide_up(args_.first_layer != 0 ? X::kFirst : X::kValues, kSegment);
+  }
   __device__ __forceinline__ int segments() const {
-    return (of_x() ? X::kK : H::kK) / kSegment;
+    return of_x() ? segments_of_x() : H::kK / kSegment;
   }
   __device__ __forceinline__ int own_row(int i) const {
     return thread_ % kHalf / 32 * (4 * kLaneRows) + lane_row(thread_ % 32) + 4 * i;
