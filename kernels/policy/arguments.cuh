@@ -170,12 +170,19 @@ static_assert(sizeof(CellArguments) <= 128, "arguments of policy/cell.cu");
 // policy/cell_batch.cu and cell_wide.cu
 struct CellBatchArguments : RowStates {
   ProductMatrix of_x, of_h;  // the products
+  const float* h;            // for policy_cell_rest, from the layer on: {rows, layers, gates, units}
   const float* in;           // hidden before the layer
   float* out;                // and after it, in another array
   const float* scale;        // as in ProductArguments; null: cell_wide.cu finds the factors itself
   float epsilon;             // of the norm of `in`
   int first_layer;           // not 0: whose norm may count other values
   int shares;                // not 0: the device with other batches, which need the room of blocks that wait
+};
+// policy_cell_ahead. Of layer i, the product is i * layer_stride bytes on, the states i * layer_floats.
+struct CellAheadArguments : RowStates {
+  ProductMatrix of_h;
+  long long layer_stride, layer_floats;
+  float* out;  // {rows, layers, gates, units}
 };
 
 // policy/cell_walk.cu, without h, carry and step.

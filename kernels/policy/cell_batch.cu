@@ -1,12 +1,17 @@
 // A frame of a batch of agents through a cell that recalls its state, GRU or LSTM, with both products before
-// it: x = W norm(hidden) and h = U state, and the cell of their sums, in one launch. By themselves these are
-// five (row_scales, two products, policy/cell.cu), which write the sums and read them again. Launched by
-// c_src/cuda/policy/rows_walk.cpp. Compiled with the network and -D: CELL, its index.
+// it: x = W norm(hidden) and h = U state, and the cell of their sums. By themselves these are five launches
+// for each layer (row_scales, two products, policy/cell.cu), which write the sums and read them again.
+// Launched by c_src/cuda/policy/rows_walk.cpp. Compiled with the network and -D: CELL, its index.
 //
-// A block has a tile of kBatchRows agents and kBatchUnits units with all gates. Two of its four warps have
-// the sums of x, and two those of h, half of the agents each; a lane has 2 agents and 2 units. Then each of
-// the two lanes that have a sum of the same value gives the other one half of its own, and computes the other
-// half of the cells. All blocks read all of hidden, so that the output goes to another array.
+//   policy_cell_batch  a layer's frame in one launch
+//   policy_cell_ahead  h of all layers, which need no frame, while the frames are on their way
+//   policy_cell_rest   then the rest of a layer's
+//
+// A half of a block's four warps has the sums of a product for kBatchRows agents and kBatchUnits units with
+// all gates: in policy_cell_batch one half those of x and the other one those of h, for the same units. A
+// lane has 2 agents and 2 units; then each of the two lanes that have a sum of the same value gives the other
+// one half of its own, and computes the other half of the cells. In the others the halves have the same
+// product for different units. All blocks read all of hidden, so that the output goes to another array.
 //
 // The order of each sum is that of policy/dot.cuh: a frame has the bits of a step.
 #include "kernels/common/device_memory.cuh"
@@ -28,22 +33,42 @@ struct alignas(16) BatchSlice {
   Group w[kFours][kGates * kBatchUnits];
 };
 struct BatchShared {
-  BatchSlice slices[2][2];  // of two segments, of which one is copied; by product
-  ProductColumn columns_of_x[kGates * kBatchUnits], columns_of_h[kGates * kBatchUnits];
+  BatchSlice slices[2][2];  // of two segments, of which one is copied; by half
+  ProductColumn columns[2][kGates * kBatchUnits];
   StatePlace states[kBatchRows];
   float scale[kBatchRows], mean[kBatchRows];
 };
 static_assert(sizeof(BatchShared) <= 48 * 1024, "static shared memory");
 
+// policy_cell_ahead's work of a layer.
+__device__ __forceinline__ CellBatchArguments layer_ahead(const CellAheadArguments& args, int layer) {
+  const long long bytes = layer * args.layer_stride;
+  const auto at = [&](const float* from) { return from == nullptr ? from : from + bytes / 4; };
+  CellBatchArguments made{};
+  static_cast<RowStates&>(made) = args;
+  made.state_offset += layer * args.layer_floats;
+  made.of_h = {static_cast<const char*>(args.of_h.weights) + bytes, at(args.of_h.bias),
+               at(args.of_h.row_scale), at(args.of_h.row_sums)};
+  made.out = args.out + layer * H::kOutputs;
+  return made;
+}
+
+// Which products a launch has.
+enum class CellPart { both, ahead, rest };
+
+template <CellPart kPart>
 class CellBatch {
  public:
+  // args: of the layer.
   __device__ __forceinline__ CellBatch(const CellBatchArguments& args, BatchShared& shared)
       : args_(args),
         shared_(shared),
         thread_(device::launder(static_cast<int>(threadIdx.x))),
+        half_(thread_ / kHalf),
         first_row_(static_cast<long long>(blockIdx.y) * kBatchRows),
-        first_unit_(static_cast<int>(blockIdx.x) * kBatchUnits),
-        slices_(&shared.slices[0][of_x() ? 0 : 1]),
+        first_unit_(kPart == CellPart::both ? static_cast<int>(blockIdx.x) * kBatchUnits
+                                            : (2 * static_cast<int>(blockIdx.x) + half_) * kBatchUnits),
+        slices_(&shared.slices[0][half_]),
         weights_(of_x() ? weights<X>(args.of_x) : weights<H>(args.of_h)) {}
 
   __device__ __forceinline__ void run() {
@@ -56,30 +81,38 @@ class CellBatch {
     if (of_x()) await_launch_before();
     find_rows();
     copy_rows(0);
-    load_states();
+    load_cells();
     if (!of_x()) await_launch_before();
-    find_norms();
+    if constexpr (kPart != CellPart::ahead) find_norms();
+    const int most_segments = kPart == CellPart::both ? most(segments_of_x(), H::kK / kSegment) : segments();
 #pragma unroll 1
-    for (int segment = 0; segment < most(segments_of_x(), H::kK / kSegment); ++segment) {
+    for (int segment = 0; segment < most_segments; ++segment) {
       device::copies_done();
       __syncthreads();
       copy_weights(segment + 1), copy_rows(segment + 1);
       if (segment < segments()) add_segment(segment);
     }
     if (args_.shares != 0) begin_launch_after();
-    __syncthreads();
-    if (of_x()) {
-      give<kLaneRows / 2>();
+    if constexpr (kPart == CellPart::ahead) {
+      write_sums();
+    } else if constexpr (kPart == CellPart::rest) {
+      __syncthreads();  // the factors of the norms
+      finish<0, kLaneRows>();
     } else {
-      give<0>();
+      __syncthreads();
+      if (of_x()) {
+        give<kLaneRows / 2>();
+      } else {
+        give<0>();
+      }
+      __syncthreads();
+      if (of_x()) {
+        finish<0, kLaneRows / 2>();
+      } else {
+        finish<kLaneRows / 2, kLaneRows / 2>();
+      }
     }
-    __syncthreads();
-    if (of_x()) {
-      finish<0>();
-    } else {
-      finish<kLaneRows / 2>();
-    }
-    put_zeros(args_, first_row_, kBatchRows, thread_, kBatchThreads);
+    if constexpr (kPart != CellPart::ahead) put_zeros(args_, first_row_, kBatchRows, thread_, kBatchThreads);
   }
 
  private:
@@ -88,7 +121,7 @@ class CellBatch {
   static_assert(sizeof(Given) <= sizeof(BatchSlice[2][2]), "in the place of the slices");
 
   __device__ __forceinline__ bool of_x() const {
-    return thread_ < kHalf;
+    return kPart == CellPart::rest || (kPart == CellPart::both && half_ == 0);
   }
   // Those of hidden beyond its values would add nothing: they are zeros.
   __device__ __forceinline__ int segments_of_x() const {
@@ -156,20 +189,32 @@ class CellBatch {
     return shared_.states[row].from + kIt.state_at;
   }
 
+  // A half's.
   __device__ __forceinline__ void load_columns() const {
-    for (int i = thread_; i < kGates * kBatchUnits; i += kBatchThreads) {
+    for (int i = thread_ % kHalf; i < kGates * kBatchUnits; i += kHalf) {
       const int column = i / kBatchUnits * kUnits + first_unit_ + i % kBatchUnits;
-      shared_.columns_of_x[i] = ProductColumn::of<X>(args_.of_x, column);
-      shared_.columns_of_h[i] = ProductColumn::of<H>(args_.of_h, column);
+      shared_.columns[half_][i] =
+          of_x() ? ProductColumn::of<X>(args_.of_x, column) : ProductColumn::of<H>(args_.of_h, column);
     }
   }
 
-  // Both while the first copies are under way. The states are those of the cells that finish() computes.
-  __device__ __forceinline__ void load_states() {
-    for_each_cell(of_x() ? 0 : kLaneRows / 2, [&](int cell, int row, int unit) {
+  // What finish() needs of the lane's cells, while the first copies are under way.
+  static constexpr int kCells = (kPart == CellPart::both ? 1 : 2) * kLaneRows / 2 * kLaneUnits;
+  __device__ __forceinline__ void load_cells() {
+    if constexpr (kPart == CellPart::ahead) return;
+    constexpr int kRows = kPart == CellPart::both ? kLaneRows / 2 : kLaneRows;
+    for_each_cell<kRows>(kPart == CellPart::both && !of_x() ? kRows : 0, [&](int cell, int row, int own) {
+      const int unit = first_unit_ + own;
 #pragma unroll
-      for (int s = 0; s < kStates; ++s) states_[cell][s] = {state_row(row)[first_unit_ + unit + s * kUnits]};
+      for (int s = 0; s < kStates; ++s) states_[cell][s] = {state_row(row)[unit + s * kUnits]};
+      if constexpr (kPart == CellPart::rest) {
+#pragma unroll
+        for (int gate = 0; gate < kGates; ++gate) h_[cell][gate] = {args_.h[sum_at(row, gate, unit)]};
+      }
     });
+  }
+  __device__ __forceinline__ long long sum_at(int row, int gate, int unit) const {
+    return (first_row_ + row) * (kNetwork.layers * H::kOutputs) + gate * kUnits + unit;
   }
   __device__ __forceinline__ void find_norms() const {
     if constexpr (X::kNormed) {
@@ -186,11 +231,11 @@ class CellBatch {
     }
   }
 
-  // Calls call(cell, row, unit) for each cell of the thread that exists, of its rows from number `first` on.
-  template <class Call>
+  // Calls call(cell, row, unit) for each cell of kRows rows of the lane that exists, from number `first` on.
+  template <int kRows, class Call>
   __device__ __forceinline__ void for_each_cell(int first, Call call) const {
 #pragma unroll
-    for (int i = 0; i < kLaneRows / 2; ++i) {
+    for (int i = 0; i < kRows; ++i) {
       const int row = own_row(first + i);
       if (first_row_ + row >= args_.rows) continue;
 #pragma unroll
@@ -247,10 +292,10 @@ class CellBatch {
     }
   }
 
-  // The cells of rows [kFirst, kFirst + kLaneRows / 2) of the lane.
-  template <int kFirst>
+  // The cells of rows [kFirst, kFirst + kRows) of the lane.
+  template <int kFirst, int kRows>
   __device__ __forceinline__ void finish() {
-    for_each_cell(
+    for_each_cell<kRows>(
         kFirst, [&](int cell, int row, int own) __attribute__((always_inline)) {
           const int unit = first_unit_ + own;
           NormFactors norm{1.0f, 0.0f};
@@ -259,11 +304,17 @@ class CellBatch {
 #pragma unroll
           for (int gate = 0; gate < kGates; ++gate) {
             const float mine = total_[gate][kFirst + cell / kLaneUnits][cell % kLaneUnits];
-            const float other = given()[gate][row][own];
-            const int at = gate * kBatchUnits + own, column = gate * kUnits + unit;
-            x[gate] = {shared_.columns_of_x[at].value<X>(kFirst == 0 ? mine : other, norm, 0.0f, column)};
-            h[gate] = {
-                shared_.columns_of_h[at].value<H>(kFirst == 0 ? other : mine, {1.0f, 0.0f}, 0.0f, column)};
+            const int column = gate * kUnits + unit;
+            const auto x_of = [&](int half, float sum) {
+              return shared_.columns[half][gate * kBatchUnits + own].value<X>(sum, norm, 0.0f, column);
+            };
+            if constexpr (kPart == CellPart::rest) {
+              x[gate] = {x_of(half_, mine)}, h[gate] = h_[cell][gate];
+            } else {
+              const float other = given()[gate][row][own];
+              x[gate] = {x_of(0, kFirst == 0 ? mine : other)};
+              h[gate] = {h_of(1, gate, own, kFirst == 0 ? other : mine)};
+            }
           }
           args_.out[(first_row_ + row) * kColumns + unit] =
               formulas::advance_cell<kIt.cell, Math>(x, h, states_[cell]).v;
@@ -272,17 +323,31 @@ class CellBatch {
           for (int s = 0; s < kStates; ++s) to[s * kUnits] = states_[cell][s].v;
         });
   }
+  __device__ __forceinline__ float h_of(int half, int gate, int own, float sum) const {
+    return shared_.columns[half][gate * kBatchUnits + own].value<H>(sum, {1.0f, 0.0f}, 0.0f,
+                                                                    gate * kUnits + first_unit_ + own);
+  }
+  __device__ __forceinline__ void write_sums() const {
+    for_each_cell<kLaneRows>(
+        0, [&](int cell, int row, int own) __attribute__((always_inline)) {
+#pragma unroll
+          for (int gate = 0; gate < kGates; ++gate) {
+            args_.out[sum_at(row, gate, first_unit_ + own)] =
+                h_of(half_, gate, own, total_[gate][cell / kLaneUnits][cell % kLaneUnits]);
+          }
+        });
+  }
 
   const CellBatchArguments& args_;
   BatchShared& shared_;
-  const int thread_;
+  const int thread_, half_;
   const long long first_row_;
   const int first_unit_;
   BatchSlice* const slices_;  // of its product, the first one
   const Group* weights_;      // of the next segment, its column
   const float* rows_[kRows];  // and its groups
   float total_[kGates][kLaneRows][kLaneUnits] = {};
-  Real states_[kLaneRows / 2 * kLaneUnits][kStates] = {};
+  Real states_[kCells][kStates] = {}, h_[kCells][kGates] = {};
 };
 
 }  // namespace policy
@@ -290,9 +355,21 @@ class CellBatch {
 
 using namespace exphil::policy;
 
-// grid: {units / kBatchUnits, ceil(rows / kBatchRows)}.
+// grid: {units / kBatchUnits, ceil(rows / kBatchRows)}; of the others half as many units, of
+// policy_cell_ahead also {layers}.
 extern "C" __global__ void __launch_bounds__(kBatchThreads, 4)
     policy_cell_batch(const CellBatchArguments args) {
   __shared__ BatchShared shared;
-  CellBatch(args, shared).run();
+  CellBatch<CellPart::both>(args, shared).run();
+}
+extern "C" __global__ void __launch_bounds__(kBatchThreads, 4)
+    policy_cell_rest(const CellBatchArguments args) {
+  __shared__ BatchShared shared;
+  CellBatch<CellPart::rest>(args, shared).run();
+}
+extern "C" __global__ void __launch_bounds__(kBatchThreads, 4)
+    policy_cell_ahead(const CellAheadArguments args) {
+  __shared__ BatchShared shared;
+  const CellBatchArguments of_layer = layer_ahead(args, static_cast<int>(blockIdx.z));
+  CellBatch<CellPart::ahead>(of_layer, shared).run();
 }

@@ -17,7 +17,7 @@ constexpr std::size_t kMostGraphs = 8;
 
 bool RowGraphs::Key::operator==(const Key& other) const {
   return rows == other.rows && keep_states == other.keep_states && decays_input == other.decays_input &&
-         out == other.out && buffers == other.buffers;
+         out == other.out && ahead == other.ahead && buffers == other.buffers;
 }
 
 RowGraphs::~RowGraphs() {
@@ -52,7 +52,7 @@ RowGraphs::Graph& RowGraphs::find(const Key& key) {
 
 void RowGraphs::enqueue(const RowKernels& kernels, CUstream stream, RowBuffers& buffers, const RowJob& job) {
   if (refused_) return kernels.enqueue(stream, buffers, job);
-  Graph& graph = find({job.rows, job.keep_states, job.decays_input, job.out, buffers.version});
+  Graph& graph = find({job.rows, job.keep_states, job.decays_input, job.out, job.ahead, buffers.version});
   graph.used = ++jobs_;
   if (graph.executable == nullptr && ++graph.jobs >= kEnough) {
     graph.executable = capture(kernels, stream, buffers, job);

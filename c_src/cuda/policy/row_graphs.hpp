@@ -30,7 +30,7 @@ class RowGraphs {
   struct Key {
     std::int64_t rows = 0;
     bool keep_states = false, decays_input = false;
-    const float* out = nullptr;
+    const float *out = nullptr, *ahead = nullptr;
     std::uint64_t buffers = 0;  // RowBuffers::version
     bool operator==(const Key& other) const;
   };

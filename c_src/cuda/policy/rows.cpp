@@ -19,7 +19,8 @@ const char* const kIndexNames[] = {"PRODUCT", "CONVOLUTION", "MEAN",  "SCAN",   
                                    "HEADS",   "GATE",        "ANGLE", "ROTATION", "DELAY"};
 
 // They have files of their own.
-const std::string kCellBatch = "policy_cell_batch", kCellWide = "policy_cell_wide",
+const std::string kCellBatch = "policy_cell_batch", kCellRest = "policy_cell_rest",
+                  kCellAhead = "policy_cell_ahead", kCellWide = "policy_cell_wide",
                   kProductWide = "policy_product_wide";
 
 std::vector<std::string> product_entries(const policy::Network& n, const policy::Product& product) {
@@ -47,7 +48,8 @@ std::vector<std::string> entries(const policy::Network& n, policy::Phase phase) 
       if (policy::cell_products(n, n.cells[phase.index]).x == policy::kNoPhase) {
         return {"policy_cell_recall", "policy_cell_frame"};
       }
-      return {"policy_cell_recall", "policy_cell_frame", n.on_tensor_cores() ? kCellWide : kCellBatch};
+      if (n.on_tensor_cores()) return {"policy_cell_recall", "policy_cell_frame", kCellWide};
+      return {"policy_cell_recall", "policy_cell_frame", kCellBatch, kCellRest, kCellAhead};
     case Kind::heads:
       return {"policy_heads_batch", "policy_heads_time"};
     case Kind::gate:
@@ -157,8 +159,9 @@ KernelSpec row_kernel(const PolicyDims& dims, policy::Phase phase, const std::st
   std::vector<std::string> defines = dims.defines();
   defines.push_back(define(kIndexNames[kind], phase.index));
   const bool diagonal = phase.kind == Kind::product && dims.network().products[phase.index].diagonal;
+  const bool batch = entry == kCellBatch || entry == kCellRest || entry == kCellAhead;
   const char* const file = diagonal                ? "policy/diagonal.cu"
-                           : entry == kCellBatch   ? "policy/cell_batch.cu"
+                           : batch                 ? "policy/cell_batch.cu"
                            : entry == kCellWide    ? "policy/cell_wide.cu"
                            : entry == kProductWide ? "policy/product_wide.cu"
                                                    : kFiles[kind];
@@ -280,6 +283,17 @@ policy::ShortMatrix RowKernels::short_matrix(const RowLayout::Phase& product) co
   return {product.weights.in(weights_.as<void>()), address(product.bias)};
 }
 
+std::int64_t RowKernels::layer_stride() const {
+  if (layout_.layers.size() < 2) return 0;
+  return layout_.layers[1].front().weights.at - layout_.layers.front().front().weights.at;
+}
+
+std::int64_t RowKernels::values_ahead() const {
+  const policy::Network& n = dims_.network();
+  if (cell_products_.h == policy::kNoPhase || n.on_tensor_cores()) return 0;
+  return std::int64_t{n.layers} * n.rows(n.products[cell_products_.h]);
+}
+
 policy::WindowArguments RowKernels::window_weights() const {
   const policy::Network& n = dims_.network();
   policy::WindowArguments p{};
@@ -299,9 +313,7 @@ policy::WindowArguments RowKernels::window_weights() const {
   append(n.input, layout_.input);
   append(n.layer, layout_.layers.front());
   append(n.output, layout_.output);
-  if (layout_.layers.size() > 1) {
-    p.layer_stride = layout_.layers[1].front().weights.at - layout_.layers.front().front().weights.at;
-  }
+  p.layer_stride = layer_stride();
   return p;
 }
 

@@ -43,11 +43,12 @@ struct RowJob {
   std::int64_t rows = 0;  // batch: agents; otherwise sequences * seq
   bool batch = false;     // each row has its own state
   int seq = 1, sequences = 0;
-  bool last_only = false;     // outputs of each sequence's last frame alone
-  bool keep_states = false;   // the table in RowBuffers::in holds a state for each sequence (or row)
-  bool decays_input = false;  // PolicyDims::decays of the sequences
-  bool shares = false;        // other jobs are computed at the same time
-  float* out = nullptr;       // device memory {rows or sequences, d_output}
+  bool last_only = false;        // outputs of each sequence's last frame alone
+  bool keep_states = false;      // the table in RowBuffers::in holds a state for each sequence (or row)
+  bool decays_input = false;     // PolicyDims::decays of the sequences
+  bool shares = false;           // other jobs are computed at the same time
+  const float* ahead = nullptr;  // of the job's rows, what enqueue_ahead() writes; null: it was not called
+  float* out = nullptr;          // device memory {rows or sequences, d_output}
 };
 
 // A kernel of a phase; all that a policy has; and one of every module that RowKernels uses, for
@@ -72,6 +73,10 @@ class RowKernels {
   // Enqueues every kernel of a job in order on `stream`. buffers.in holds obs {capacity, size of the frame},
   // then the table.
   void enqueue(CUstream stream, RowBuffers& buffers, const RowJob& job) const;
+  // Values of a row of a batch that can be found before its frame is there, and the launch that finds them.
+  // states: of the rows, for the device to read. None: a batch has none.
+  std::int64_t values_ahead() const;
+  void enqueue_ahead(CUstream stream, const policy::StatePlace* states, std::int64_t rows, float* to) const;
 
  private:
   class Walk;  // rows_walk.cpp
@@ -80,6 +85,7 @@ class RowKernels {
   using BlockKernels = std::vector<Kernels>;
 
   BlockKernels kernels_of(const policy::Block& block) const;
+  std::int64_t layer_stride() const;  // bytes between the weights of two layers
   // Dynamic shared memory of a kernel of warpgroups.
   std::size_t shared_of(const policy::Phase& phase, const std::string& entry) const;
   const float* address(const RowLayout::Part& part) const { return part.in(weights_.as<void>()); }

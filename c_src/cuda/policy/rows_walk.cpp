@@ -4,6 +4,15 @@
 #include <cstring>
 
 namespace exphil::cuda {
+namespace {
+
+// split: of a launch whose halves of a block have different units.
+Dim3 batch_grid(const policy::Network& n, const policy::GatedCell& cell, std::int64_t rows, bool split) {
+  return {static_cast<unsigned>(n.size(cell.before) / policy::kBatchUnits / (split ? 2 : 1)),
+          grid_blocks(rows, policy::kBatchRows)};
+}
+
+}  // namespace
 
 void RowKernels::Walk::block(const policy::Block& block, const Weights& weights, const BlockKernels& kernels,
                              int last_rows) {
@@ -170,7 +179,7 @@ void RowKernels::Walk::scan(int index, const RowLayout::Phase* before, const Row
 
 void RowKernels::Walk::cell(int index, const Phases& phases, const Kernels& kernels) {
   const policy::GatedCell& p = n_.cells[index];
-  if (batched()) return batch(index, phases, kernels[2]);
+  if (batched()) return batch(index, phases, kernels);
   policy::CellArguments a{};
   static_cast<policy::RowStates&>(a) = sequences();
   for (int gate = 0; gate < formulas::gates_of(p.cell); ++gate) {
@@ -192,7 +201,7 @@ void RowKernels::Walk::cell(int index, const Phases& phases, const Kernels& kern
   }
 }
 
-void RowKernels::Walk::batch(int cell, const Phases& phases, CUfunction kernel) {
+void RowKernels::Walk::batch(int cell, const Phases& phases, const Kernels& kernels) {
   const policy::GatedCell& p = n_.cells[cell];
   const policy::CellProducts& products = k_.cell_products_;
   policy::CellBatchArguments a{};
@@ -205,11 +214,10 @@ void RowKernels::Walk::batch(int cell, const Phases& phases, CUfunction kernel) 
   a.in = array(n_.hidden);
   other_hidden_ = !other_hidden_;
   a.out = array(n_.hidden);
-  if (n_.on_tensor_cores()) return batch_wide(cell, phases, a, kernel);
-  start(kernel,
-        {static_cast<unsigned>(n_.size(p.before) / policy::kBatchUnits),
-         grid_blocks(job_.rows, policy::kBatchRows)},
-        policy::kBatchThreads, a);
+  if (n_.on_tensor_cores()) return batch_wide(cell, phases, a, kernels[2]);
+  const bool rest = job_.ahead != nullptr;
+  if (rest) a.h = job_.ahead + layer_ * n_.rows(n_.products[products.h]);
+  start(kernels[rest ? 3 : 2], batch_grid(n_, p, job_.rows, rest), policy::kBatchThreads, a);
 }
 
 void RowKernels::Walk::batch_wide(int cell, const Phases& phases, policy::CellBatchArguments& a,
@@ -268,6 +276,26 @@ void RowKernels::Walk::recurrent_products(int before, const Phases& phases, std:
     const auto at = static_cast<std::size_t>(i);
     product(n_.products[phase.index], phases.weights[at], phases.kernels[at], sequences);
   }
+}
+
+void RowKernels::enqueue_ahead(CUstream stream, const policy::StatePlace* states, std::int64_t rows,
+                               float* to) const {
+  const policy::Network& n = dims_.network();
+  const auto number_of = [&](Kind kind, int index) {
+    std::size_t at = 0;
+    while (n.layer.phases[at].kind != kind || (index >= 0 && n.layer.phases[at].index != index)) ++at;
+    return at;
+  };
+  const std::size_t cell = number_of(Kind::cell, -1);
+  const policy::GatedCell& p = n.cells[n.layer.phases[cell].index];
+  policy::CellAheadArguments a{};
+  a.states = states, a.rows = rows, a.seq = 1, a.sequences = static_cast<int>(rows);
+  a.of_h = matrix(layout_.layers.front()[number_of(Kind::product, cell_products_.h)]);
+  a.layer_stride = layer_stride(), a.layer_floats = n.layer_floats;
+  a.out = to;
+  Dim3 grid = batch_grid(n, p, rows, true);
+  grid.z = static_cast<unsigned>(n.layers);
+  launch(context_, layer_[cell][4], grid, {static_cast<unsigned>(policy::kBatchThreads)}, 0, stream, a);
 }
 
 void RowKernels::enqueue(CUstream stream, RowBuffers& buffers, const RowJob& job) const {

@@ -138,7 +138,7 @@ class RowKernels::Walk {
         n_.on_tensor_cores() && k_.tuning_.cell_batch > 0 ? job_.rows : k_.tuning_.cell_batch;
     return job_.batch && job_.keep_states && job_.rows <= most && k_.cell_products_.x != policy::kNoPhase;
   }
-  void batch(int cell, const Phases& phases, CUfunction kernel);
+  void batch(int cell, const Phases& phases, const Kernels& kernels);
   // The same by warpgroups.
   void batch_wide(int cell, const Phases& phases, policy::CellBatchArguments& arguments, CUfunction kernel);
   // All frames in one launch, with the product of the states. False where there is none for them.

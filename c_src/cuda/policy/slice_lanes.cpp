@@ -62,10 +62,32 @@ struct SliceLanes::Lane {
   std::atomic<std::int64_t> pieces_left[Piece::kParts] = {};
 };
 
+// Of a whole batch, row by row.
+struct SliceLanes::Ahead {
+  Ahead(Context& context, StreamPriority priority) : stream(context, priority), done(context) {}
+
+  void reserve(Context& context, std::int64_t wanted, std::int64_t values) {
+    if (wanted <= rows) return;
+    const auto count = static_cast<std::size_t>(capacity_for(wanted));
+    rows = 0;  // until both have succeeded
+    states = context.pinned_pool().allocate(count * sizeof(policy::StatePlace));
+    found = context.device_pool().allocate(count * static_cast<std::size_t>(values) * sizeof(float));
+    rows = static_cast<std::int64_t>(count);
+  }
+
+  StreamLease stream;
+  Event done;
+  PinnedBuffer states;
+  DeviceBuffer found;
+  std::int64_t rows = 0;
+  const policy::StatePlace* first = nullptr;  // of the batch under way; null: nothing was launched for it
+};
+
 SliceLanes::SliceLanes(Context& context, const PolicyDims& dims, const RowKernels& kernels,
                        const PolicyTuning& tuning, StreamPriority priority)
     : context_(context), dims_(dims), kernels_(kernels), tuning_(tuning) {
   for (int i = 0; i < tuning.lanes; ++i) lanes_.push_back(std::make_unique<Lane>(context, priority));
+  if (kernels.values_ahead() > 0) ahead_ = std::make_unique<Ahead>(context, priority);
 }
 
 SliceLanes::~SliceLanes() = default;
@@ -73,6 +95,9 @@ SliceLanes::~SliceLanes() = default;
 void SliceLanes::reserve(std::int64_t slices, std::int64_t rows) {
   for (std::size_t i = 0; i < lanes_.size() && static_cast<std::int64_t>(i) < slices; ++i) {
     lanes_[i]->buffers.reserve(context_, dims_, capacity_for(rows));
+  }
+  if (ahead_ && slices > 1 && slices <= count()) {
+    ahead_->reserve(context_, slices * rows, kernels_.values_ahead());
   }
 }
 
@@ -84,6 +109,7 @@ void SliceLanes::run(const std::vector<Slice>& slices, bool chained, CUevent aft
   const std::size_t lanes = lanes_.size();
   const std::size_t group = chained || slices.size() > lanes ? 1 : slices.size();
   try {
+    if (group > 1) after = begin_ahead(slices, after);
     Lane* previous = nullptr;
     std::vector<Piece> pieces;
     for (std::size_t first = 0; first < slices.size(); first += group) {
@@ -98,14 +124,42 @@ void SliceLanes::run(const std::vector<Slice>& slices, bool chained, CUevent aft
     }
     if (meanwhile) meanwhile();
     for (std::size_t i = 0; i < lanes; ++i) finish(*lanes_[(slices.size() + i) % lanes]);
+    if (ahead_) ahead_->first = nullptr;
   } catch (...) {
     for (auto& lane : lanes_) {
       context_.armed().cancel();
       context_.note(driver().cuStreamSynchronize(lane->stream.handle()), "cuStreamSynchronize");
       lane->pending = lane->next = nullptr;
     }
+    if (ahead_) {
+      ahead_->first = nullptr;
+      context_.note(driver().cuStreamSynchronize(ahead_->stream.handle()), "cuStreamSynchronize");
+    }
     throw;
   }
+}
+
+CUevent SliceLanes::begin_ahead(const std::vector<Slice>& slices, CUevent after) {
+  if (!ahead_) return after;
+  std::int64_t rows = 0;
+  bool fits = true;
+  for (const Slice& slice : slices) {
+    fits = fits && slice.job.batch && slice.states == slices.front().states + rows &&
+           slice.job.rows <= tuning_.cell_batch;
+    rows += slice.job.rows;
+  }
+  if (!fits || slices.front().states == nullptr || rows < tuning_.ahead_rows) return after;
+  ahead_->reserve(context_, rows, kernels_.values_ahead());
+  stream_copy(ahead_->states.data(), slices.front().states,
+              static_cast<std::size_t>(rows) * sizeof(policy::StatePlace));
+  const CUstream stream = ahead_->stream.handle();
+  context_.check(driver().cuStreamWaitEvent(stream, after, 0), "cuStreamWaitEvent");
+  // A block reads its few from host memory sooner than a copy of them all would begin.
+  kernels_.enqueue_ahead(stream, as_pointer<policy::StatePlace>(ahead_->states.device_address()), rows,
+                         ahead_->found.as<float>());
+  ahead_->done.record(stream);
+  ahead_->first = slices.front().states;
+  return ahead_->done.handle();
 }
 
 // Adds what has to be copied before the slice is launched: the lane's answers before, and its own frames.
@@ -256,6 +310,9 @@ void SliceLanes::launch(Lane& lane) {
   }
   RowJob job = slice.job;
   job.keep_states = slice.states != nullptr;
+  if (ahead_ && ahead_->first != nullptr) {
+    job.ahead = ahead_->found.as<float>() + (slice.states - ahead_->first) * kernels_.values_ahead();
+  }
   const std::int64_t out_rows = job.last_only ? job.sequences : job.rows;
   const auto bytes = static_cast<std::size_t>(out_rows * dims_.outputs()) * 4;
   const bool direct = bytes <= kMostDirectOutput;

@@ -47,6 +47,10 @@ class SliceLanes {
  private:
   struct Lane;
   struct Piece;
+  struct Ahead;
+  // Launches what the slices' states give without their frames, where there is that; the event that says when
+  // it is there, or `after`.
+  CUevent begin_ahead(const std::vector<Slice>& slices, CUevent after);
   void begin(Lane& lane, const Slice& slice, bool is_first, std::vector<Piece>* pieces);
   void add_answers(Lane& lane, std::vector<Piece>* pieces);
   static void add_pieces(Lane& lane, int part, std::pair<std::int64_t, std::int64_t> units,
@@ -66,6 +70,7 @@ class SliceLanes {
   const RowKernels& kernels_;
   const PolicyTuning tuning_;
   std::vector<std::unique_ptr<Lane>> lanes_;
+  std::unique_ptr<Ahead> ahead_;  // null: policies of this kind have nothing of it
 };
 
 }  // namespace exphil::cuda

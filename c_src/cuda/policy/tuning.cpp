@@ -36,6 +36,7 @@ std::map<std::string, Member> members() {
           {"window_rows", &PolicyTuning::window_rows},
           {"window_rounds", &PolicyTuning::window_rounds},
           {"cell_batch", &PolicyTuning::cell_batch},
+          {"ahead_rows", &PolicyTuning::ahead_rows},
           {"walk_team", &PolicyTuning::walk_team},
           {"counts", &PolicyTuning::counts},
           {"pipeline", &PolicyTuning::pipeline},

@@ -32,6 +32,8 @@ struct PolicyTuning {
   int window_rounds = 1;     // most times that a team takes frames; longer windows go through policy_window
   // Most rows of a batch whose cell and products are one launch; by warpgroups all but for 0.
   std::int64_t cell_batch = 1024;
+  // Fewest rows of a batch of several slices of which what needs no frame is computed ahead.
+  std::int64_t ahead_rows = 512;
   int walk_team = -1;  // blocks of a cluster of policy_cell_walk; 0: a launch for each frame; -1: chosen
   int pipeline = 1;  // layers that are walked may run side by side: blocks that share a cluster's rows of the
                      // product between two; 0: one layer after another

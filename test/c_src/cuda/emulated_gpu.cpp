@@ -184,6 +184,8 @@ const std::map<std::string, Runner>& runners() {
       {"policy_cell_frame", cell},
       {"policy_cell_time", cell},
       {"policy_cell_batch", run_entry<policy::CellBatchArguments>},
+      {"policy_cell_rest", run_entry<policy::CellBatchArguments>},
+      {"policy_cell_ahead", run_entry<policy::CellAheadArguments>},
       {"policy_cell_wide", run_entry<policy::CellBatchArguments>},
       {"policy_heads_batch", run_entry<policy::HeadsArguments>},
       {"policy_heads_time", run_entry<policy::HeadsArguments>},

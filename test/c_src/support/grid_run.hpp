@@ -167,8 +167,10 @@ inline void run(Index grid_size, Index block_size, const std::function<void()>& 
   const Forgotten forgotten;
   machine.deadlock = false;
   if (machine.cluster > 0) return run_blocks({0, 0, 0}, grid_size.x);
-  for (unsigned y = 0; y < grid_size.y; ++y) {
-    for (unsigned x = 0; x < grid_size.x; ++x) run_blocks({x, y, 0}, 1);
+  for (unsigned z = 0; z < grid_size.z; ++z) {
+    for (unsigned y = 0; y < grid_size.y; ++y) {
+      for (unsigned x = 0; x < grid_size.x; ++x) run_blocks({x, y, z}, 1);
+    }
   }
 }
 

@@ -79,6 +79,13 @@ TEST_CASE("batches of gated policies on an emulated GPU", "[.emulated_cell_batch
       core::rounded_weights(*make_gated(spec_of("gru", 41, 34)), core::Precision::int8));
   check_batches(rounded, 5, kEmulated);
   CHECK(emulated_launches("policy_cell_batch") > 0);
+  // In slices, of which the products of the states are found ahead.
+  for (const GatedSpec& spec : {spec_of("gru", 70, 34, true), spec_of("lstm", 41, 34)}) {
+    check_batches(make_gated(spec), 33, std::string(kEmulated) + "agents_together=16,ahead_rows=2,");
+  }
+  check_batches(rounded, 20, std::string(kEmulated) + "agents_together=16,ahead_rows=2,");
+  CHECK(emulated_launches("policy_cell_ahead") > 0);
+  CHECK(emulated_launches("policy_cell_rest") > emulated_launches("policy_cell_ahead"));
   CHECK(emulated_launches("policy_cell_frame") > 0);
 }
 
