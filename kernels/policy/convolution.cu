@@ -49,10 +49,11 @@ struct Channel {
 
 using namespace exphil::policy;
 
-// A batch: each row updates its own history.
+// A batch: each row updates its own history, which waits for no launch before: none of the frame has written
+// it.
 extern "C" __global__ void __launch_bounds__(kRowThreads)
     policy_convolve_batch(const ConvolutionArguments args) {
-  follow_launch_before();
+  begin_launch_after();
   const long long i = static_cast<long long>(blockIdx.x) * kRowThreads + threadIdx.x;
   const long long row = i / kChannels;
   if (row >= args.rows) return;
@@ -63,6 +64,7 @@ extern "C" __global__ void __launch_bounds__(kRowThreads)
   float taps[kLength];
 #pragma unroll
   for (int t = 0; t < kPast; ++t) taps[t] = history[t * channel.channels];
+  await_launch_before();
   taps[kPast] = channel.input(args, row);
   channel.convolve_row(row, taps);
 #pragma unroll

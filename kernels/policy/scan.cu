@@ -71,14 +71,29 @@ using namespace exphil::policy;
 // One step of each row's own state. A block processes kTileChannels channels of kAcross rows at a time:
 // each lane of a channel computes dt for one row, and then all lanes advance one row after another. Bound by
 // the memory traffic of the states, 8 bytes a state value, or 4.
+// The states wait for no launch before: none of the frame has written them.
 // grid: channel tiles, any.
 extern "C" __global__ void __launch_bounds__(kThreads) policy_advance_batch(const ScanArguments args) {
+  begin_launch_after();
   constexpr int kAhead = least(kAcross, 4);  // rows whose states are loaded together
   const Channel channel(args, static_cast<int>(blockIdx.x) * kTileChannels);
-  follow_launch_before();
   const int c = channel.c, lane = channel.lane, place = c * kStates + lane * kEach;
-  for (long long first = static_cast<long long>(blockIdx.y) * kAcross; first < args.rows;
-       first += static_cast<long long>(gridDim.y) * kAcross) {
+  float h[kAhead][kEach];
+  float* next[kAhead];
+  const auto load_rows = [&](long long from) {
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const StatePlace state =
+          from + i < args.rows ? layer_state(args, from + i) : StatePlace{nullptr, nullptr};
+      next[i] = state.to == nullptr ? nullptr : state.to + kIt.state_at;
+      load_states<true>(state.from + kIt.state_at, place, next[i] != nullptr, h[i]);
+    }
+  };
+  const long long step = static_cast<long long>(gridDim.y) * kAcross;
+  long long first = static_cast<long long>(blockIdx.y) * kAcross;
+  load_rows(first);
+  await_launch_before();
+  for (; first < args.rows; first += step) {
     const long long mine = first + lane < args.rows ? first + lane : args.rows - 1;
     const float dt = dt_of(args, mine, args.bc + mine * kB.stride, c, channel.dt_bias);
     const float u = args.x[mine * kX.stride + kX.at + c];
@@ -86,15 +101,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) policy_advance_batch(cons
     float read_out = 0.0f;
 #pragma unroll 1
     for (int chunk = 0; chunk < kAcross; chunk += kAhead) {
-      float h[kAhead][kEach];
-      float* next[kAhead];
-#pragma unroll
-      for (int i = 0; i < kAhead; ++i) {
-        const long long row = first + chunk + i;
-        const StatePlace state = row < args.rows ? layer_state(args, row) : StatePlace{nullptr, nullptr};
-        next[i] = state.to == nullptr ? nullptr : state.to + kIt.state_at;
-        load_states<true>(state.from + kIt.state_at, place, next[i] != nullptr, h[i]);
-      }
+      if (chunk > 0) load_rows(first + chunk);
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
         const float dt_row = __shfl_sync(0xffffffffu, dt, chunk + i, kAcross);
@@ -111,6 +118,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) policy_advance_batch(cons
     }
     if (first + lane < args.rows)
       args.y[mine * kY.stride + kY.at + c] = gate(read_out, channel.d, u, gate_value);
+    if (first + step < args.rows) load_rows(first + step);
   }
 }
 
