@@ -88,6 +88,7 @@ class CudaPolicy : public core::Policy {
 
  private:
   CUdeviceptr slot(const core::State& state) const { return state_of(*arena_, state).slot(); }
+  void batch(NextStates& next, std::int64_t count, const BatchRows& rows);
   SlicePipeline& pipeline(std::int64_t count) { return count <= kFrames ? batches_ : slices_; }
   template <class Work>
   void change(core::State* const* from, core::State* const* to, std::int64_t count, Work work);
@@ -180,9 +181,18 @@ void CudaPolicy::advance(core::State* const* from, core::State* const* to, std::
     } else if (count <= fused_.limit()) {
       fused_.step_few(next.places(), static_cast<std::size_t>(count), obs, out);
     } else {
-      pipeline(count).batch(next.places(), count, {obs, out}, [&] { next.assign(); });
+      batch(next, count, {obs, out});
     }
   });
+}
+
+void CudaPolicy::batch(NextStates& next, std::int64_t count, const BatchRows& rows) {
+  SliceHooks hooks;
+  hooks.before = [&](const Slice& slice) {
+    next.reach(static_cast<std::size_t>(slice.states - next.places() + slice.job.rows));
+  };
+  hooks.meanwhile = [&] { next.assign(); };
+  pipeline(count).batch(next.places(), count, rows, hooks);
 }
 
 void CudaPolicy::advance_rows(core::State* const* from, core::State* const* to, std::int64_t count,
@@ -191,9 +201,7 @@ void CudaPolicy::advance_rows(core::State* const* from, core::State* const* to, 
   if (count <= std::max<std::int64_t>(1, fused_.limit()))
     return Policy::advance_rows(from, to, count, rows, obs, out);
   const ContextGuard guard(*context_);
-  change(from, to, count, [&](NextStates& next) {
-    pipeline(count).batch(next.places(), count, {obs, out, rows}, [&] { next.assign(); });
-  });
+  change(from, to, count, [&](NextStates& next) { batch(next, count, {obs, out, rows}); });
 }
 
 void CudaPolicy::advance_chain(core::State& from, core::State* const* to, std::int64_t seq,

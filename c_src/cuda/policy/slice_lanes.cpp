@@ -104,17 +104,18 @@ void SliceLanes::reserve(std::int64_t slices, std::int64_t rows) {
 // As many slices as there are lanes are copied together, by all threads: a thread that is asleep wakes too
 // late to help with one. The calling thread launches each once it is copied. Of more slices each waits for
 // the one whose lane it gets, and is copied while those between are computed.
-void SliceLanes::run(const std::vector<Slice>& slices, bool chained, CUevent after,
-                     const std::function<void()>& meanwhile) {
+void SliceLanes::run(const std::vector<Slice>& slices, bool chained, CUevent after, const SliceHooks& hooks) {
   const std::size_t lanes = lanes_.size();
   const std::size_t group = chained || slices.size() > lanes ? 1 : slices.size();
   try {
-    if (group > 1) after = begin_ahead(slices, after);
     Lane* previous = nullptr;
     std::vector<Piece> pieces;
     for (std::size_t first = 0; first < slices.size(); first += group) {
       pieces.clear();
-      for (std::size_t i = first; i < std::min(slices.size(), first + group); ++i) {
+      const std::size_t end = std::min(slices.size(), first + group);
+      for (std::size_t i = first; hooks.before && i < end; ++i) hooks.before(slices[i]);
+      if (group > 1) after = begin_ahead(slices, after);
+      for (std::size_t i = first; i < end; ++i) {
         Lane& lane = *lanes_[i % lanes];
         lane.after = after, lane.previous = chained && previous != &lane ? previous : nullptr;
         begin(lane, slices[i], i == 0, &pieces);
@@ -122,7 +123,7 @@ void SliceLanes::run(const std::vector<Slice>& slices, bool chained, CUevent aft
       }
       copy(pieces);
     }
-    if (meanwhile) meanwhile();
+    if (hooks.meanwhile) hooks.meanwhile();
     for (std::size_t i = 0; i < lanes; ++i) finish(*lanes_[(slices.size() + i) % lanes]);
     if (ahead_) ahead_->first = nullptr;
   } catch (...) {

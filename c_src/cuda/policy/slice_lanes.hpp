@@ -29,6 +29,12 @@ struct Slice {
   RowJob job;            // launch() fills in keep_states and out
 };
 
+// What the calling thread does besides. Both may be empty.
+struct SliceHooks {
+  std::function<void(const Slice&)> before;  // before a slice's states are read, which it may find meanwhile
+  std::function<void()> meanwhile;           // when all are launched and no states are read any more
+};
+
 class SliceLanes {
  public:
   SliceLanes(Context& context, const PolicyDims& dims, const RowKernels& kernels, const PolicyTuning& tuning,
@@ -40,9 +46,8 @@ class SliceLanes {
   void reserve(std::int64_t slices, std::int64_t rows);
   // Computes all of them after an event, and returns when every output and every next state is written;
   // throws only when none of their work still runs. chained: each starts from the state that the one before
-  // leaves. meanwhile: called when all are launched, and the table of states has been read; may be empty.
-  void run(const std::vector<Slice>& slices, bool chained, CUevent after,
-           const std::function<void()>& meanwhile = {});
+  // leaves.
+  void run(const std::vector<Slice>& slices, bool chained, CUevent after, const SliceHooks& hooks = {});
 
  private:
   struct Lane;

@@ -24,7 +24,7 @@ SlicePipeline::SlicePipeline(std::shared_ptr<Context> context, const PolicyDims&
       lanes_(*context_, dims, kernels, tuning, priority) {}
 
 void SlicePipeline::batch(const policy::StatePlace* states, std::int64_t count, const BatchRows& rows,
-                          const std::function<void()>& meanwhile) {
+                          const SliceHooks& hooks) {
   std::vector<Slice> slices;
   const std::int64_t each = batch_rows(count);
   for (std::int64_t first = 0; first < count; first += each) {
@@ -43,7 +43,7 @@ void SlicePipeline::batch(const policy::StatePlace* states, std::int64_t count, 
     }
     slices.push_back(slice);
   }
-  run(slices, false, meanwhile);
+  run(slices, false, hooks);
 }
 
 // A multiple of agents_together: batches of any size then have slices of few sizes, for which there are
@@ -117,15 +117,14 @@ void SlicePipeline::run_windows(const float* const* windows, std::int64_t count,
   if (!slices.empty()) run(slices, false);
 }
 
-void SlicePipeline::run(const std::vector<Slice>& slices, bool chained,
-                        const std::function<void()>& meanwhile) {
+void SlicePipeline::run(const std::vector<Slice>& slices, bool chained, const SliceHooks& hooks) {
   Event start(*context_);
   {
     const auto lock = stream_.enter();
     start.record(stream_.handle());
   }
   const std::lock_guard<std::mutex> lock(mutex_);
-  lanes_.run(slices, chained, start.handle(), meanwhile);
+  lanes_.run(slices, chained, start.handle(), hooks);
 }
 
 }  // namespace exphil::cuda

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -44,10 +43,9 @@ class SlicePipeline {
                 const PolicyTuning& tuning, OrderedStream& stream,
                 StreamPriority priority = StreamPriority::low);
 
-  // One frame of each of `count` agents. meanwhile: called while the device computes, when `states` is read
-  // no more.
+  // One frame of each of `count` agents.
   void batch(const policy::StatePlace* states, std::int64_t count, const BatchRows& rows,
-             const std::function<void()>& meanwhile = {});
+             const SliceHooks& hooks = {});
   // From now on a batch of so many agents allocates nothing. Throws out_of_memory.
   void reserve_batch(std::int64_t count);
   void sequence(const LongSequence& sequence);
@@ -62,7 +60,7 @@ class SlicePipeline {
   std::int64_t batch_rows(std::int64_t count) const;  // of a slice of a batch of so many agents
   void run_windows(const float* const* windows, std::int64_t count, std::int64_t seq, float* out);
   // chained: each slice starts from the state that the previous one leaves.
-  void run(const std::vector<Slice>& slices, bool chained, const std::function<void()>& meanwhile = {});
+  void run(const std::vector<Slice>& slices, bool chained, const SliceHooks& hooks = {});
 
   std::shared_ptr<Context> context_;
   const PolicyDims& dims_;

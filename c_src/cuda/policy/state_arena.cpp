@@ -14,7 +14,7 @@ namespace {
 // else in memory. A step's one state costs no more than the call.
 template <class Body>
 void for_each_state(std::size_t count, Body body) {
-  constexpr std::size_t kAtOnce = 8192;
+  constexpr std::size_t kAtOnce = NextStates::kAtOnce;
   const auto each = [&](std::size_t begin, std::size_t end) {
     for (std::size_t i = begin; i < end; ++i) body(i);
   };
@@ -113,43 +113,57 @@ const CudaState& state_of(const StateArena& arena, const core::State& state) {
 }
 
 // The destructor runs where the body of a constructor that calls this one throws.
-NextStates::NextStates(StateArena& arena, core::State* const* to, std::size_t count)
+NextStates::NextStates(StateArena& arena, std::size_t count, core::State* const* from, core::State* const* to)
     : arena_(arena),
+      from_(from),
       to_(to),
       count_(count),
-      many_(count > 1 ? count : 0),
-      places_(count > 1 ? many_.data() : &one_) {}
+      many_(count > 1 ? new policy::StatePlace[count] : nullptr),
+      places_(count > 1 ? many_.get() : &one_) {}
 
 NextStates::NextStates(StateArena& arena, core::State* const* from, core::State* const* to,
                        std::int64_t count)
-    : NextStates(arena, to, static_cast<std::size_t>(count)) {
-  for_each_state(count_, [&](std::size_t i) {
-    const CudaState& source = state_of(arena, *from[i]);
-    if (from[i] != to[i]) state_of(arena, *to[i]);
-    places_[i].from = as_pointer<float>(source.slot());
-  });
-  arena_.take(places_, count_);
+    : NextStates(arena, static_cast<std::size_t>(count), from, to) {
+  if (count_ <= kAtOnce) {
+    reach(count_);
+  } else {
+    arena_.reserve(count_);
+  }
 }
 
 NextStates::NextStates(StateArena& arena, const core::State& from, core::State* const* to, std::int64_t count)
-    : NextStates(arena, to, static_cast<std::size_t>(count)) {
+    : NextStates(arena, static_cast<std::size_t>(count), nullptr, to) {
   const CudaState& source = state_of(arena, from);
   for (std::size_t i = 0; i < count_; ++i) state_of(arena, *to[i]);
   arena_.take(places_, count_);
+  reached_ = count_;
   for (std::size_t i = 0; i < count_; ++i) {
     places_[i].from = i == 0 ? as_pointer<float>(source.slot()) : places_[i - 1].to;
   }
 }
 
 NextStates::NextStates(StateArena& arena, const CudaState& from, core::State* const* to, CUdeviceptr taken)
-    : NextStates(arena, to, 1) {
+    : NextStates(arena, 1, nullptr, to) {
   state_of(arena, *to[0]);
   one_ = {as_pointer<float>(from.slot()), as_pointer<float>(taken)};
+  reached_ = 1;
+}
+
+void NextStates::reach(std::size_t end) {
+  const std::size_t first = reached_;
+  if (end <= first) return;
+  for_each_state(end - first, [&](std::size_t i) {
+    core::State* const source = from_[first + i];
+    places_[first + i].from = as_pointer<float>(state_of(arena_, *source).slot());
+    if (source != to_[first + i]) state_of(arena_, *to_[first + i]);
+  });
+  arena_.take(places_ + first, end - first);
+  reached_ = end;
 }
 
 NextStates::~NextStates() {
   if (assigned_ && !committed_) exchange();
-  arena_.give_back(places_, count_);
+  arena_.give_back(places_, reached_);
 }
 
 void NextStates::assign() noexcept {
@@ -164,7 +178,7 @@ void NextStates::commit() noexcept {
 
 // The slots of the states for those of the places, which are returned to the arena in the end.
 void NextStates::exchange() noexcept {
-  for_each_state(count_, [&](std::size_t i) {
+  for_each_state(reached_, [&](std::size_t i) {
     auto& state = static_cast<CudaState&>(*to_[i]);  // checked before
     const CUdeviceptr before = state.slot();
     state.set_slot(reinterpret_cast<CUdeviceptr>(places_[i].to));

@@ -67,7 +67,8 @@ const CudaState& state_of(const StateArena& arena, const core::State& state);
 // Where a call reads and writes the states that it changes: it reads the slot of from[i] and writes a new
 // slot, which to[i] then gets; these may be one state. `to` is kept until then. A call that fails before
 // commit() leaves every state unchanged. The cost is two acquisitions of the arena's lock and a slot
-// for each state during the call, and no copy. Destroy it only when no work on the device uses the slots.
+// for each state during the call, and no copy. Of thousands of states each is looked up when the call reaches
+// it, while the device computes those before. Destroy it only when no work on the device uses the slots.
 class NextStates {
  public:
   // Throws out_of_memory, and mismatch where a state is none of the arena's.
@@ -80,7 +81,11 @@ class NextStates {
   NextStates(const NextStates&) = delete;
   NextStates& operator=(const NextStates&) = delete;
 
+  // Those of states that were reached: of at most kAtOnce all.
   const policy::StatePlace* places() const { return places_; }
+  static constexpr std::size_t kAtOnce = 8192;
+  // Looks up the states up to number `end` that were not. Throws as the constructor.
+  void reach(std::size_t end);
   // Gives the states their new slots, until the object is destroyed without a commit(): of many states a call
   // does that while it waits for the device. The places are no longer what they were.
   void assign() noexcept;
@@ -88,13 +93,15 @@ class NextStates {
 
  private:
   void exchange() noexcept;
-  NextStates(StateArena& arena, core::State* const* to, std::size_t count);
+  NextStates(StateArena& arena, std::size_t count, core::State* const* from, core::State* const* to);
 
   StateArena& arena_;
-  core::State* const* to_;
+  core::State *const *from_, *const *to_;
   const std::size_t count_;
+  std::size_t reached_ = 0;
   policy::StatePlace one_{};  // so that one agent's step allocates nothing
-  std::vector<policy::StatePlace> many_;
+  // Of several, without values: pages are touched when they are reached.
+  std::unique_ptr<policy::StatePlace[]> many_;
   policy::StatePlace* places_;
   bool assigned_ = false, committed_ = false;
 };
