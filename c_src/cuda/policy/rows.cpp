@@ -288,6 +288,12 @@ std::int64_t RowKernels::layer_stride() const {
   return layout_.layers[1].front().weights.at - layout_.layers.front().front().weights.at;
 }
 
+int RowKernels::launches() const {
+  const policy::Network& n = dims_.network();
+  const int of_layer = cell_products_.x == policy::kNoPhase ? n.layer.count : 1;
+  return n.input.count + n.layers * of_layer + n.output.count;
+}
+
 std::int64_t RowKernels::values_ahead() const {
   const policy::Network& n = dims_.network();
   if (cell_products_.h == policy::kNoPhase || n.on_tensor_cores()) return 0;

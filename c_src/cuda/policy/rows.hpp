@@ -73,6 +73,8 @@ class RowKernels {
   // Enqueues every kernel of a job in order on `stream`. buffers.in holds obs {capacity, size of the frame},
   // then the table.
   void enqueue(CUstream stream, RowBuffers& buffers, const RowJob& job) const;
+  // About how many kernels a batch's job launches.
+  int launches() const;
   // Values of a row of a batch that can be found before its frame is there, and the launch that finds them.
   // states: of the rows, for the device to read. None: a batch has none.
   std::int64_t values_ahead() const;

@@ -25,7 +25,7 @@ struct Slice {
   // One for each row of a batch, or for each sequence; may be null.
   const policy::StatePlace* states = nullptr;
   float* out = nullptr;  // {out_rows, d_output}; null: not needed
-  bool graphs = false;   // launched as a graph: the batch has other slices, which this thread sends next
+  bool graphs = false;   // launched as a graph
   RowJob job;            // launch() fills in keep_states and out
 };
 

@@ -64,6 +64,7 @@ class SlicePipeline {
 
   std::shared_ptr<Context> context_;
   const PolicyDims& dims_;
+  const RowKernels& kernels_;
   const PolicyTuning tuning_;
   OrderedStream& stream_;
   std::mutex mutex_;

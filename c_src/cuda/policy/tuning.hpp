@@ -24,7 +24,7 @@ struct PolicyTuning {
   // A batch of more agents goes through several lanes: a slice's frames are copied while the kernels of
   // others run.
   std::int64_t agents_together = 256;
-  int graphs = 1;            // slices of batches of one size are launched as graphs; 0: kernel by kernel
+  int graphs = 1;            // slices of batches of one size may be launched as graphs; 0: kernel by kernel
   int window_blocks = 128;   // most blocks of a window's kernel; 0: windows go through the row kernels
   int window_team = 8;       // blocks of a team of policy_window_team; 0: windows go through policy_window
   int window_threads = 512;  // of its blocks
