@@ -221,8 +221,7 @@ class CellBatch {
       constexpr int kWarps = kBatchThreads / 32, kEach = kBatchRows / kWarps;
       const int own = thread_ / 32 * kEach;
       NormFactors factors[kEach];
-      find_factors(
-          args_, [&](int i) { return hidden_row(own + i); }, factors);
+      rows_factors<X>([&](int i) { return hidden_row(own + i); }, args_, factors);
       if (thread_ % 32 != 0) return;
 #pragma unroll
       for (int i = 0; i < kEach; ++i) {

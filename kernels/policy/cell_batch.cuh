@@ -16,25 +16,6 @@ using H = PhaseProduct<kProducts.h>;
 static_assert(X::kOutputs == kGates * kUnits && H::kOutputs == kGates * kUnits && H::kK == kUnits,
               "one gate after another");
 
-// The factors of the norm of kRows rows of hidden, by a warp, which loads all of them before it adds up the
-// first one's. row(i): row number i.
-template <int kCounted, int kRows, class Row>
-__device__ __forceinline__ void find_factors(float epsilon, Row row, NormFactors (&factors)[kRows]) {
-#pragma unroll
-  for (int i = 0; i < kRows; ++i) {
-    factors[i] = norm_factors<X::kNorm, kCounted, X::kK>(row(i), epsilon);
-  }
-}
-template <int kRows, class Row>
-__device__ __forceinline__ void find_factors(const CellBatchArguments& args, Row row,
-                                             NormFactors (&factors)[kRows]) {
-  if (args.first_layer != 0) {
-    find_factors<X::kFirst>(args.epsilon, row, factors);
-  } else {
-    find_factors<X::kValues>(args.epsilon, row, factors);
-  }
-}
-
 // The columns of hidden beyond the units, by `threads` threads of the first block of each row of them.
 __device__ __forceinline__ void put_zeros(const CellBatchArguments& args, long long first, int rows,
                                           int thread, int threads) {

@@ -118,8 +118,7 @@ class CellWide {
       constexpr int kWarpRows = kWideRows / (kPairThreads / 32);
       const int own = thread() % kPairThreads / 32 * kWarpRows;
       NormFactors factors[kWarpRows];
-      find_factors(
-          args_, [&](int i) { return hidden(first + own + i); }, factors);
+      rows_factors<X>([&](int i) { return hidden(first + own + i); }, args_, factors);
       if (thread() % 32 != 0) return;
 #pragma unroll
       for (int i = 0; i < kWarpRows; ++i) {

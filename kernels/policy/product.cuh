@@ -59,6 +59,24 @@ __device__ __forceinline__ NormFactors row_factors(const float* x, const Argumen
   return norm_factors<Epilogue::kNorm, Epilogue::kValues, Epilogue::kK>(x, args.epsilon);
 }
 
+// Those of kRows rows: their loads are all under way before the first one is added up. row(i): the values of
+// row number i.
+template <class Epilogue, int kCounted, int kRows, class Row, class Arguments>
+__device__ __forceinline__ void rows_factors_of(Row row, const Arguments& args,
+                                                NormFactors (&factors)[kRows]) {
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) {
+    factors[i] = norm_factors<Epilogue::kNorm, kCounted, Epilogue::kK>(row(i), args.epsilon);
+  }
+}
+template <class Epilogue, int kRows, class Row, class Arguments>
+__device__ __forceinline__ void rows_factors(Row row, const Arguments& args, NormFactors (&factors)[kRows]) {
+  if constexpr (Epilogue::kFirst != Epilogue::kValues) {
+    if (args.first_layer != 0) return rows_factors_of<Epilogue, Epilogue::kFirst>(row, args, factors);
+  }
+  rows_factors_of<Epilogue, Epilogue::kValues>(row, args, factors);
+}
+
 // A sum of stored weights, with what its column has beside them; `mean` is that of its row of X.
 template <class Epilogue>
 __device__ __forceinline__ float completed(float sum, const ProductMatrix& matrix, int column, float mean) {
@@ -135,25 +153,52 @@ class SplitTile : protected Tile {
     }
   }
 
-  // factors(row): of the row's norm; all lanes of a warp call it.
-  template <int kWarps, int kOutputs, class Epilogue, int kMine, class Factors>
-  __device__ __forceinline__ void write(const float (&total)[kMine], Factors factors) const {
-    const int column = first_column_ + lane_;
-    const auto row_of = [&](int i) { return first_row_ + warp_ + i * kWarps; };
+  // What completes the thread's results, besides their sums: loaded ahead of those.
+  template <int kMine>
+  struct Completion {
+    ProductColumn column;
     NormFactors norms[kMine];
     float residuals[kMine];
+  };
+  // Before the launch before has ended.
+  template <int kOutputs, class Epilogue, int kMine>
+  __device__ __forceinline__ void load_column(Completion<kMine>& to) const {
+    const int column = first_column_ + lane_;
+    to.column = ProductColumn::of<Epilogue>(args_, column < kOutputs ? column : 0);
+  }
+  // And after it. kFindsNorms: the factors of the rows' norms, which are read otherwise.
+  template <int kWarps, int kOutputs, class Epilogue, bool kFindsNorms, int kMine>
+  __device__ __forceinline__ void load_rows(Completion<kMine>& to) const {
+    const int column = first_column_ + lane_;
+    const auto existing = [&](int i) {
+      const long long row = row_of<kWarps>(i);
+      return row < args_.rows ? row : args_.rows - 1;
+    };
 #pragma unroll
     for (int i = 0; i < kMine; ++i) {
-      const long long row = row_of(i);
-      const bool exists = row < args_.rows;
-      norms[i] = exists ? factors(row) : NormFactors{1.0f, 0.0f};
-      residuals[i] = exists && column < kOutputs ? Epilogue::residual(args_, row, column) : 0.0f;
+      to.residuals[i] = column < kOutputs ? Epilogue::residual(args_, existing(i), column) : 0.0f;
     }
+    if constexpr (kFindsNorms && Epilogue::kNormed) {
+      rows_factors<Epilogue>([&](int i) { return args_.x + existing(i) * args_.x_stride; }, args_, to.norms);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kMine; ++i) to.norms[i] = found_factors<Epilogue>(args_, existing(i));
+    }
+  }
+  template <int kWarps, int kOutputs, class Epilogue, int kMine>
+  __device__ __forceinline__ void write(const float (&total)[kMine], const Completion<kMine>& by) const {
+    const int column = first_column_ + lane_;
 #pragma unroll
     for (int i = 0; i < kMine; ++i) {
-      if (row_of(i) >= args_.rows || column >= kOutputs) return;
-      write_result<Epilogue>(args_, row_of(i), column, total[i], norms[i], residuals[i]);
+      const long long row = row_of<kWarps>(i);
+      if (row >= args_.rows || column >= kOutputs) return;
+      args_.out[row * args_.out_stride + column] =
+          by.column.template value<Epilogue>(total[i], by.norms[i], by.residuals[i], column);
     }
+  }
+  template <int kWarps>
+  __device__ __forceinline__ long long row_of(int i) const {
+    return first_row_ + warp_ + i * kWarps;
   }
 };
 

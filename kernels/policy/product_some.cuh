@@ -41,8 +41,11 @@ class SomeProduct : SplitTile {
   __device__ __forceinline__ void run() {
     begin_launch_after();
     fetch_weights(warp_);
+    Completion<kMine> completion;
+    load_column<kOutputs, Epilogue>(completion);
     await_launch_before();
     fetch_rows(warp_);
+    load_rows<kWarps, kOutputs, Epilogue, false>(completion);
     float total[kMine] = {};
 #pragma unroll 1
     for (int first = 0; first < kSegments; first += kWarps) {
@@ -58,8 +61,7 @@ class SomeProduct : SplitTile {
       add<kWarps, kSegments>(first, slices_, total);
       __syncthreads();
     }
-    write<kWarps, kOutputs, Epilogue>(total,
-                                      [&](long long row) { return found_factors<Epilogue>(args_, row); });
+    write<kWarps, kOutputs, Epilogue>(total, completion);
   }
 
  private:

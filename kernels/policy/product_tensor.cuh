@@ -60,17 +60,21 @@ class TensorProduct : SplitTile {
   __device__ __forceinline__ void run() {
     begin_launch_after();
     fetch_weights(warp_);
+    Completion<kMine> completion;
+    load_column<kOutputs, Epilogue>(completion);
     await_launch_before();
+    fetch_rows(warp_);
+    load_rows<kWarps, kOutputs, Epilogue, kFindsNorms>(completion);
     float total[kMine] = {};
 #pragma unroll 1
     for (int first = 0; first < kSegments; first += kWarps) {
       if (first + warp_ < kSegments) add_segment(first + warp_);
-      fetch_weights(first + kWarps + warp_);
+      fetch_weights(first + kWarps + warp_), fetch_rows(first + kWarps + warp_);
       __syncthreads();
       add<kWarps, kSegments>(first, parts_, total);
       __syncthreads();
     }
-    write<kWarps, kOutputs, Epilogue>(total, [&](long long row) { return factors(row); });
+    write<kWarps, kOutputs, Epilogue>(total, completion);
   }
 
  private:
@@ -86,17 +90,32 @@ class TensorProduct : SplitTile {
     }
   }
 
+  // Of two tiles of rows all loads are under way ahead; of more there are no registers for that.
+  static constexpr bool kFetches = kRowTiles <= 2;
+  __device__ __forceinline__ void fetch_rows(int segment) {
+    if (!kFetches || segment >= kSegments) return;
+#pragma unroll
+    for (int n = 0; n < kRowTiles; ++n) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) rows_[half][n] = load_row(segment, half, n);
+    }
+  }
+  // Beyond the last row of another one, for sums that nobody reads.
+  __device__ __forceinline__ float4 load_row(int segment, int half, int n) const {
+    const long long row = first_row_ + 8 * n + lane_ / 4;
+    return *reinterpret_cast<const float4*>(args_.x +
+                                            (row < args_.rows ? row : args_.rows - 1) * args_.x_stride +
+                                            segment * kSegment + 16 * half + lane_ % 4 * 4);
+  }
+
   __device__ __forceinline__ void add_segment(int segment) {
     TensorSums sums[2][kRowTiles] = {};
-    add_segment_on_tensor_cores<2, kRowTiles>(
-        [&](int tile, int m) { return held_[2 * tile + m]; },
-        [&](int half, int n) {
-          const long long row = first_row_ + 8 * n + lane_ / 4;
-          if (row >= args_.rows) return make_float4(0, 0, 0, 0);
-          return *reinterpret_cast<const float4*>(args_.x + row * args_.x_stride + segment * kSegment +
-                                                  16 * half + lane_ % 4 * 4);
-        },
-        sums);
+    add_segment_on_tensor_cores<2, kRowTiles>([&](int tile, int m) { return held_[2 * tile + m]; },
+                                              [&](int half, int n) {
+                                                if constexpr (kFetches) return rows_[half][n];
+                                                return load_row(segment, half, n);
+                                              },
+                                              sums);
 #pragma unroll
     for (int m = 0; m < 2; ++m) {
 #pragma unroll
@@ -110,16 +129,9 @@ class TensorProduct : SplitTile {
     }
   }
 
-  __device__ __forceinline__ NormFactors factors(long long row) const {
-    if constexpr (kFindsNorms && Epilogue::kNormed) {
-      return row_factors<Epilogue>(args_.x + row * args_.x_stride, args_);
-    } else {
-      return found_factors<Epilogue>(args_, row);
-    }
-  }
-
   TensorPart<kRows>* const parts_;
-  float4 held_[kGroups];  // the weights of a segment
+  float4 held_[kGroups];                      // the weights of a segment
+  float4 rows_[2][kFetches ? kRowTiles : 1];  // and the values
 };
 
 // Buffers for a segment of a tile each: the groups of W, and of X groups [row][8], in which those of odd rows
