@@ -238,7 +238,15 @@ __device__ __forceinline__ void product_few_tile(const ProductArguments& args, F
   for (int j = 0; j < kSegment / 4; ++j) {
     if (warp < kSegs) held[j] = __ldg(weights + (warp * (kSegment / 4) + j) * kColumns + column);
   }
+  const auto by = ProductColumn::of<Epilogue>(args, column < kOutputs ? column : 0);
   load(tile.xs);
+  const auto exists = [&](int r) { return r < kTile && first + r < args.rows && column < kOutputs; };
+  float residuals[divide_up(kTile, kWarps)];
+#pragma unroll
+  for (int i = 0; i < divide_up(kTile, kWarps); ++i) {
+    const int r = warp + i * kWarps;
+    residuals[i] = exists(r) ? Epilogue::residual(args, first + r, column) : 0.0f;
+  }
   __syncthreads();
 
   for (int s = warp; s < kSegs; s += kWarps) {
@@ -265,25 +273,16 @@ __device__ __forceinline__ void product_few_tile(const ProductArguments& args, F
       if constexpr (Epilogue::kCentres) tile.norms[1][r] = norm.mean;
     }
   }
-  const auto exists = [&](int r) { return r < kTile && first + r < args.rows && column < kOutputs; };
-  float residuals[divide_up(kTile, kWarps)];
-#pragma unroll
-  for (int i = 0; i < divide_up(kTile, kWarps); ++i) {
-    const int r = warp + i * kWarps;
-    residuals[i] = exists(r) ? Epilogue::residual(args, first + r, column) : 0.0f;
-  }
   __syncthreads();
 
 #pragma unroll
   for (int i = 0; i < divide_up(kTile, kWarps); ++i) {
     const int r = warp + i * kWarps;
     if (!exists(r)) continue;
-    const float mean = Epilogue::kCentres ? tile.norms[norm_values(kNetwork) - 1][r] : 0.0f;
-    const float sum = completed<Epilogue>(add_segments<kSegs>(&tile.parts[0][r][lane], kTile * kFewColumns),
-                                          args, column, mean);
-    const float bias = args.bias == nullptr ? 0.0f : __ldg(args.bias + column);
-    sink(first + r, column,
-         Epilogue::apply(sum, bias, Epilogue::kNormed ? tile.norms[0][r] : 1.0f, residuals[i], column));
+    const NormFactors norm{Epilogue::kNormed ? tile.norms[0][r] : 1.0f,
+                           Epilogue::kCentres ? tile.norms[norm_values(kNetwork) - 1][r] : 0.0f};
+    const float sum = add_segments<kSegs>(&tile.parts[0][r][lane], kTile * kFewColumns);
+    sink(first + r, column, by.template value<Epilogue>(sum, norm, residuals[i], column));
   }
 }
 
