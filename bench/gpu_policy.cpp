@@ -257,7 +257,7 @@ void time_batches(Policy& policy, Check& check, std::int64_t least, std::int64_t
   States states;
   std::vector<State*> pointers;
   Floats inputs;
-  for (std::int64_t count : {2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096, 65536}) {
+  for (std::int64_t count : {2, 4, 8, 16, 32, 48, 64, 96, 128, 256, 512, 1024, 4096, 65536}) {
     if (count > most_agents) break;
     if (count < least) continue;
     if (count < most_agents && std::getenv("ONLY") != nullptr) continue;

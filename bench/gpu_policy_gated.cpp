@@ -82,7 +82,7 @@ class Bench {
     time("prefill, 3600 frames", 10, [&] { policy_->prefill(*one, obs(0), kFrames, out_.data()); });
     std::vector<std::unique_ptr<State>> states;
     std::vector<State*> pointers;
-    for (const std::int64_t count : {1, 2, 8, 32, 256, 512, 1024, 4096, 65536}) {
+    for (const std::int64_t count : {1, 2, 8, 16, 32, 48, 64, 96, 128, 256, 512, 1024, 4096, 65536}) {
       if (count > kMostAgents) break;
       while (static_cast<std::int64_t>(states.size()) < count) {
         states.push_back(policy_->new_state());

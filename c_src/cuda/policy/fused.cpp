@@ -3,14 +3,23 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <iterator>
 
 #include "core/error.hpp"
+#include "kernels/policy/cell_batch_layout.cuh"
 
 namespace exphil::cuda {
 namespace {
 
 constexpr std::int64_t kFirstTickets = 4;
-constexpr std::int64_t kRoundsOfTeams = 4;  // for larger batches the row kernels are faster
+// Rounds of all teams in clusters; for larger batches the row kernels are faster, where a batch's frame of a
+// layer is one launch from the second round on (bench/results/gated.md).
+std::int64_t rounds_of_teams(const policy::Network& n, const PolicyTuning& tuning) {
+  const auto in_one_launch = [&](const policy::GatedCell& cell) {
+    return policy::cell_products(n, cell).x != policy::kNoPhase;
+  };
+  return tuning.cell_batch > 0 && std::any_of(std::begin(n.cells), std::end(n.cells), in_one_launch) ? 1 : 2;
+}
 
 }  // namespace
 
@@ -65,9 +74,10 @@ FusedSteps::FusedSteps(std::shared_ptr<Context> context, const PolicyDims& dims,
   if (one_ == nullptr) return;  // too large for one launch: the row kernels do every step
   limit_ = 1;
   if (few_ != nullptr) {
-    limit_ = tuning.fused_limit >= 0 ? std::max<std::int64_t>(1, tuning.fused_limit)
-                                     : std::int64_t{few_->most_teams()} * few_->shape().agents *
-                                           (few_->shape().cluster ? kRoundsOfTeams : 1);
+    limit_ = tuning.fused_limit >= 0
+                 ? std::max<std::int64_t>(1, tuning.fused_limit)
+                 : std::int64_t{few_->most_teams()} * few_->shape().agents *
+                       (few_->shape().cluster ? rounds_of_teams(dims.network(), tuning) : 1);
     const auto count = static_cast<std::size_t>(limit_);
     const std::size_t in_bytes =
         count * (static_cast<std::size_t>(dims.frame_size()) * 4 + sizeof(policy::StatePlace));
