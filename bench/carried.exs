@@ -1,5 +1,6 @@
 # A step of any policy for an Elixir caller with a carried state, whatever the file's window: back to back, plain and armed, and
-# as a step of a window session; then once every 16.67 ms, plain, warmed and armed (bench/paced.exs has these names).
+# as a step of a window session; frames of many agents in one call; then steps once every 16.67 ms, plain, warmed and armed
+# (bench/paced.exs has these names).
 #
 #   mix run bench/carried.exs [cuda|host] [POLICY] [RUNS] [SECONDS]
 #
@@ -22,6 +23,16 @@ armed = if backend == :cuda, do: [armed: [window: :none, latency: :armed]], else
 for {name, options} <- [plain: [window: :none]] ++ armed ++ [window: [window: 60]] do
   session = Policy.new_session!(policy, options)
   BenchSupport.row("#{name}, back to back", runs, fn run -> Policy.step!(session, pick.(run)) end, warm: 100)
+end
+
+for agents <- [64, 256, 1024] do
+  sessions = for _ <- 1..agents, do: Policy.new_session!(policy, window: :none)
+  batches = for k <- 0..7, do: for(agent <- 1..agents, into: <<>>, do: pick.(agent + k))
+  batches = List.to_tuple(batches)
+
+  BenchSupport.row("#{agents} agents in one call", div(runs, 6), fn run ->
+    Policy.step_batch!(sessions, elem(batches, rem(run, 8)))
+  end)
 end
 
 # The first ten frames, in which the pace learns the rhythm, are left out.
