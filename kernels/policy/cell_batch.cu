@@ -21,7 +21,7 @@
 namespace exphil {
 namespace policy {
 
-static_assert(kUnits % kBatchUnits == 0, "whole tiles");
+static_assert(kUnits % (2 * kBatchUnits) == 0, "whole tiles, of halves with the same units or others");
 
 constexpr int kLaneRows = 2, kLaneUnits = 2, kHalf = kBatchThreads / 2, kFours = kSegment / 4;
 static_assert(kBatchRows == kHalf / 32 * 4 * kLaneRows && kBatchUnits == 8 * kLaneUnits,
