@@ -57,7 +57,7 @@ inline std::int64_t bit_differences(const Floats& p, const Floats& q) {
 
 inline void time(const char* what, int runs, const std::function<void()>& body,
                  const std::function<void()>& between = {}) {
-  for (int i = 0; i < std::max(2, runs / 10); ++i) body();
+  for (int i = 0; i < std::max(40, runs / 10); ++i) body();  // launches become graphs
   std::vector<double> times;
   for (int i = 0; i < runs; ++i) {
     if (between) between();

@@ -96,7 +96,6 @@ class CellBatch {
     if constexpr (kPart == CellPart::ahead) {
       write_sums();
     } else if constexpr (kPart == CellPart::rest) {
-      __syncthreads();  // the factors of the norms
       finish<0, kLaneRows>();
     } else {
       __syncthreads();

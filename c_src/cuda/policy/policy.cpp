@@ -88,7 +88,7 @@ class CudaPolicy : public core::Policy {
 
  private:
   CUdeviceptr slot(const core::State& state) const { return state_of(*arena_, state).slot(); }
-  void batch(NextStates& next, std::int64_t count, const BatchRows& rows);
+  void batch(core::State* const* from, core::State* const* to, std::int64_t count, const BatchRows& rows);
   SlicePipeline& pipeline(std::int64_t count) { return count <= kFrames ? batches_ : slices_; }
   template <class Work>
   void change(core::State* const* from, core::State* const* to, std::int64_t count, Work work);
@@ -113,12 +113,12 @@ class CudaPolicy : public core::Policy {
   SlicePipeline batches_;  // of frames, up to kFrames at once, which a long prefill must not hold up
 };
 
-// Calls work(next) for these states. They change when it returns and not where it throws; it does neither
+// Calls work(places) for these states. They change when it returns and not where it throws; it does neither
 // before the device has finished with the places.
 template <class Work>
 void CudaPolicy::change(core::State* const* from, core::State* const* to, std::int64_t count, Work work) {
   NextStates next(*arena_, from, to, count);
-  work(next);
+  work(next.places());
   next.commit();
 }
 
@@ -163,8 +163,8 @@ void CudaPolicy::write_state(core::State& state, const float* values) {
   const PinnedBuffer staging = context_->pinned_pool().stage(bytes);
   pack_state(dims_, values, staging.as<float>());
   core::State* const changed = &state;
-  change(&changed, 1, [&](const NextStates& next) {
-    const auto target = reinterpret_cast<CUdeviceptr>(next.places()->to);
+  change(&changed, 1, [&](const policy::StatePlace* place) {
+    const auto target = reinterpret_cast<CUdeviceptr>(place->to);
     stream_.run([&](CUstream stream) {
       context_->check(driver().cuMemcpyHtoDAsync(target, staging.data(), bytes, stream), "cuMemcpyHtoDAsync");
     });
@@ -175,24 +175,27 @@ void CudaPolicy::advance(core::State* const* from, core::State* const* to, std::
                          const float* obs, float* out) {
   if (count == 0) return;
   const ContextGuard guard(*context_);
-  change(from, to, count, [&](NextStates& next) {
-    if (count == 1 && fused_.limit() >= 1) {
-      fused_.step_chain(next.places(), 1, obs, out);
-    } else if (count <= fused_.limit()) {
-      fused_.step_few(next.places(), static_cast<std::size_t>(count), obs, out);
+  if (count > fused_.limit()) return batch(from, to, count, {obs, out});
+  change(from, to, count, [&](const policy::StatePlace* places) {
+    if (count == 1) {
+      fused_.step_chain(places, 1, obs, out);
     } else {
-      batch(next, count, {obs, out});
+      fused_.step_few(places, static_cast<std::size_t>(count), obs, out);
     }
   });
 }
 
-void CudaPolicy::batch(NextStates& next, std::int64_t count, const BatchRows& rows) {
+// As change(), but the states are looked up as the slices need them, and change while the device computes.
+void CudaPolicy::batch(core::State* const* from, core::State* const* to, std::int64_t count,
+                       const BatchRows& rows) {
+  NextStates next(*arena_, from, to, count, NextStates::Lookup::when_reached);
   SliceHooks hooks;
   hooks.before = [&](const Slice& slice) {
     next.reach(static_cast<std::size_t>(slice.states - next.places() + slice.job.rows));
   };
   hooks.meanwhile = [&] { next.assign(); };
   pipeline(count).batch(next.places(), count, rows, hooks);
+  next.commit();
 }
 
 void CudaPolicy::advance_rows(core::State* const* from, core::State* const* to, std::int64_t count,
@@ -201,7 +204,7 @@ void CudaPolicy::advance_rows(core::State* const* from, core::State* const* to, 
   if (count <= std::max<std::int64_t>(1, fused_.limit()))
     return Policy::advance_rows(from, to, count, rows, obs, out);
   const ContextGuard guard(*context_);
-  change(from, to, count, [&](NextStates& next) { batch(next, count, {obs, out, rows}); });
+  batch(from, to, count, {obs, out, rows});
 }
 
 void CudaPolicy::advance_chain(core::State& from, core::State* const* to, std::int64_t seq,
@@ -245,8 +248,8 @@ void CudaPolicy::prefill(core::State& state, const float* frames, std::int64_t s
   if (seq == 0) return;
   const ContextGuard guard(*context_);
   core::State* const changed = &state;
-  change(&changed, 1, [&](const NextStates& next) {
-    slices_.sequence({*next.places(), frames, seq, out, false, dims_.carried_decays()});
+  change(&changed, 1, [&](const policy::StatePlace* place) {
+    slices_.sequence({*place, frames, seq, out, false, dims_.carried_decays()});
   });
 }
 
@@ -289,9 +292,7 @@ void CudaPolicy::warm_up() {
   for (int i = 0; i < 3; ++i) step(both, 1, obs.data(), out.data());
   if (fused_.limit() > 1) step(both, 2, obs.data(), out.data());
   copy_state(*both[1], *both[0]);
-  change(both, 2, [&](const NextStates& next) {
-    batches_.batch(next.places(), 2, {obs.data(), out.data()});
-  });
+  batch(both, both, 2, {obs.data(), out.data()});
   prefill(*both[0], obs.data(), kSeq, out.data());
   window(obs.data(), 1, kSeq, out.data());
   stream_.run([](CUstream) {});

@@ -7,11 +7,13 @@
 namespace exphil::cuda {
 namespace {
 
-// Jobs with the same key before a graph is made for it. To make one takes some hundred microseconds, which
-// are not worth it for a size that does not come again.
-constexpr int kEnough = 3;
-// Of more, the one that has not been used for longest is destroyed.
-constexpr std::size_t kMostGraphs = 8;
+// Jobs with the same key before a graph is made for it, and keys that are remembered, of which the one that
+// was not used for longest is forgotten. To make one takes some hundred microseconds and ends launches ahead:
+// too much for a size that is soon forgotten. Of frames that gather to batches of twelve sizes at random
+// every seventh job would make a graph with three jobs and eight keys; with these no mix of sizes makes one
+// in more than a hundred (simulated).
+constexpr int kEnough = 32;
+constexpr std::size_t kMostGraphs = 16;
 
 }  // namespace
 

@@ -1,7 +1,8 @@
-// The launches of a slice of a batch as one: from the third slice of as many agents on, a lane launches
-// a graph of them. That takes the thread, which may have other slices to send, some microseconds, where
-// twenty launches take three or four each, and the device may be done with one before the next is there. Used
-// by cuda/policy/slice_lanes.cpp: one object for each lane, one thread at a time, with the context current.
+// The launches of a slice of a batch as one: where slices of as many agents come again and again, a lane
+// launches a graph of them. That takes the thread, which may have other slices to send, some microseconds,
+// where twenty launches take three or four each, and the device may be done with one before the next is
+// there. Used by cuda/policy/slice_lanes.cpp: one object for each lane, one thread at a time, with the
+// context current.
 #pragma once
 
 #include <cuda.h>

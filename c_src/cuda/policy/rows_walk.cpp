@@ -281,21 +281,17 @@ void RowKernels::Walk::recurrent_products(int before, const Phases& phases, std:
 void RowKernels::enqueue_ahead(CUstream stream, const policy::StatePlace* states, std::int64_t rows,
                                float* to) const {
   const policy::Network& n = dims_.network();
-  const auto number_of = [&](Kind kind, int index) {
-    std::size_t at = 0;
-    while (n.layer.phases[at].kind != kind || (index >= 0 && n.layer.phases[at].index != index)) ++at;
-    return at;
-  };
-  const std::size_t cell = number_of(Kind::cell, -1);
-  const policy::GatedCell& p = n.cells[n.layer.phases[cell].index];
+  const int cell = n.layer.phases[n.layer.count - 1].index;  // policy::product_before()
+  const policy::GatedCell& p = n.cells[cell];
   policy::CellAheadArguments a{};
   a.states = states, a.rows = rows, a.seq = 1, a.sequences = static_cast<int>(rows);
-  a.of_h = matrix(layout_.layers.front()[number_of(Kind::product, cell_products_.h)]);
+  a.of_h = matrix(layout_.layers.front()[number_of(n.layer, Kind::product, cell_products_.h)]);
   a.layer_stride = layer_stride(), a.layer_floats = n.layer_floats;
   a.out = to;
   Dim3 grid = batch_grid(n, p, rows, true);
   grid.z = static_cast<unsigned>(n.layers);
-  launch(context_, layer_[cell][4], grid, {static_cast<unsigned>(policy::kBatchThreads)}, 0, stream, a);
+  launch(context_, layer_[number_of(n.layer, Kind::cell, cell)][4], grid,
+         {static_cast<unsigned>(policy::kBatchThreads)}, 0, stream, a);
 }
 
 void RowKernels::enqueue(CUstream stream, RowBuffers& buffers, const RowJob& job) const {

@@ -16,6 +16,13 @@ inline unsigned grid_blocks(std::int64_t items, std::int64_t per_block) {
 }
 constexpr unsigned kMostGridY = 65535;
 
+// The number of a phase that the block has.
+inline std::size_t number_of(const policy::Block& block, policy::Kind kind, int index) {
+  int at = 0;
+  while (block.phases[at].kind != kind || block.phases[at].index != index) ++at;
+  return static_cast<std::size_t>(at);
+}
+
 class RowKernels::Walk {
  public:
   Walk(const RowKernels& kernels, CUstream stream, RowBuffers& buffers, const RowJob& job)
@@ -123,12 +130,7 @@ class RowKernels::Walk {
     const policy::Block& block;
     const Weights& weights;
     const BlockKernels& kernels;
-    // The number of a product of the block.
-    std::size_t number_of(int product) const {
-      int at = 0;
-      while (block.phases[at].kind != Kind::product || block.phases[at].index != product) ++at;
-      return static_cast<std::size_t>(at);
-    }
+    std::size_t number_of(int product) const { return cuda::number_of(block, Kind::product, product); }
   };
 
   void cell(int index, const Phases& phases, const Kernels& kernels);

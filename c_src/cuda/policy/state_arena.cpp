@@ -10,11 +10,12 @@
 namespace exphil::cuda {
 namespace {
 
+constexpr std::size_t kAtOnce = 8192;
+
 // Calls body(i) for each of `count` states, on several threads where they are thousands: each is somewhere
 // else in memory. A step's one state costs no more than the call.
 template <class Body>
 void for_each_state(std::size_t count, Body body) {
-  constexpr std::size_t kAtOnce = NextStates::kAtOnce;
   const auto each = [&](std::size_t begin, std::size_t end) {
     for (std::size_t i = begin; i < end; ++i) body(i);
   };
@@ -122,9 +123,9 @@ NextStates::NextStates(StateArena& arena, std::size_t count, core::State* const*
       places_(count > 1 ? many_.get() : &one_) {}
 
 NextStates::NextStates(StateArena& arena, core::State* const* from, core::State* const* to,
-                       std::int64_t count)
+                       std::int64_t count, Lookup lookup)
     : NextStates(arena, static_cast<std::size_t>(count), from, to) {
-  if (count_ <= kAtOnce) {
+  if (lookup == Lookup::at_once || count_ <= kAtOnce) {
     reach(count_);
   } else {
     arena_.reserve(count_);

@@ -71,8 +71,11 @@ const CudaState& state_of(const StateArena& arena, const core::State& state);
 // it, while the device computes those before. Destroy it only when no work on the device uses the slots.
 class NextStates {
  public:
+  // Whether all states are looked up at once, or thousands when they are reached.
+  enum class Lookup { at_once, when_reached };
   // Throws out_of_memory, and mismatch where a state is none of the arena's.
-  NextStates(StateArena& arena, core::State* const* from, core::State* const* to, std::int64_t count);
+  NextStates(StateArena& arena, core::State* const* from, core::State* const* to, std::int64_t count,
+             Lookup lookup = Lookup::at_once);
   // One state, which writes a slot that the caller has taken.
   NextStates(StateArena& arena, const CudaState& from, core::State* const* to, CUdeviceptr taken);
   // A chain: reads `from` for to[0], and for each later one the slot that is written for the one before it.
@@ -81,9 +84,8 @@ class NextStates {
   NextStates(const NextStates&) = delete;
   NextStates& operator=(const NextStates&) = delete;
 
-  // Those of states that were reached: of at most kAtOnce all.
+  // Those of states that were looked up.
   const policy::StatePlace* places() const { return places_; }
-  static constexpr std::size_t kAtOnce = 8192;
   // Looks up the states up to number `end` that were not. Throws as the constructor.
   void reach(std::size_t end);
   // Gives the states their new slots, until the object is destroyed without a commit(): of many states a call

@@ -217,7 +217,7 @@ TEST_CASE("threads step their own agents on one GPU policy concurrently", "[cuda
   for (const Floats& result : results) CHECK(same_bits(result, expected));
 }
 
-// From the third one on a batch of one size is launched as a graph.
+// More than 32 of one size, which are launched as a graph then.
 TEST_CASE("batches of the same sizes again and again have the bits of lone steps",
           "[cuda][gpu][policy][graphs]") {
   if (!have_device()) return;
@@ -227,7 +227,7 @@ TEST_CASE("batches of the same sizes again and again have the bits of lone steps
         std::make_shared<core::PolicyWeights>(core::rounded_weights(*make_policy(spec), precision));
     const auto policy = load_on_device(weights, 4000);
     const std::int64_t d_input = spec.d_input, d_output = spec.d_output, most = 2100;
-    constexpr int kFrames = 6;
+    constexpr int kFrames = 40;
     const std::vector<float> frames =
         Random(9).vector(static_cast<std::size_t>(kFrames * most * d_input), -1, 1);
     std::vector<float> out(static_cast<std::size_t>(most * d_output)),
