@@ -48,19 +48,8 @@ struct PhaseProduct {
   }
 };
 
-// The factors of a row that the product reads, by a warp.
-template <class Epilogue, class Arguments>
-__device__ __forceinline__ NormFactors row_factors(const float* x, const Arguments& args) {
-  if constexpr (Epilogue::kFirst != Epilogue::kValues) {
-    if (args.first_layer != 0) {
-      return norm_factors<Epilogue::kNorm, Epilogue::kFirst, Epilogue::kK>(x, args.epsilon);
-    }
-  }
-  return norm_factors<Epilogue::kNorm, Epilogue::kValues, Epilogue::kK>(x, args.epsilon);
-}
-
-// Those of kRows rows: their loads are all under way before the first one is added up. row(i): the values of
-// row number i.
+// The factors of kRows rows that the product reads, by a warp, whose loads are all under way before the first
+// one is added up. row(i): the values of row number i.
 template <class Epilogue, int kCounted, int kRows, class Row, class Arguments>
 __device__ __forceinline__ void rows_factors_of(Row row, const Arguments& args,
                                                 NormFactors (&factors)[kRows]) {
@@ -75,6 +64,12 @@ __device__ __forceinline__ void rows_factors(Row row, const Arguments& args, Nor
     if (args.first_layer != 0) return rows_factors_of<Epilogue, Epilogue::kFirst>(row, args, factors);
   }
   rows_factors_of<Epilogue, Epilogue::kValues>(row, args, factors);
+}
+template <class Epilogue, class Arguments>
+__device__ __forceinline__ NormFactors row_factors(const float* x, const Arguments& args) {
+  NormFactors factors[1];
+  rows_factors<Epilogue>([&](int) { return x; }, args, factors);
+  return factors[0];
 }
 
 // A sum of stored weights, with what its column has beside them; `mean` is that of its row of X.
