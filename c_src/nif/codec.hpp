@@ -149,6 +149,22 @@ struct Decoder<std::tuple<Elements...>> {
   static std::tuple<Elements...> decode(Call& call, Term term, const char* argument);
 };
 
+// Messages that the library sends in this thread meanwhile are sent by what this environment belongs to, as
+// the VM wants it of a thread of its own. Outside of such an object sending_env() is null, as it must be on
+// any other thread.
+class SendingFrom {
+ public:
+  explicit SendingFrom(ErlNifEnv* env) : before_(std::exchange(env_, env)) {}
+  ~SendingFrom() { env_ = before_; }
+  SendingFrom(const SendingFrom&) = delete;
+  SendingFrom& operator=(const SendingFrom&) = delete;
+  static ErlNifEnv* env() { return env_; }
+
+ private:
+  static inline thread_local ErlNifEnv* env_ = nullptr;
+  ErlNifEnv* const before_;
+};
+
 // Uninitialised memory that becomes a binary. Throws out_of_memory where the VM has no memory, where
 // enif_make_new_binary would abort the VM.
 class NewBinary {

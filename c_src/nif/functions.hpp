@@ -196,6 +196,8 @@ Term import_state(Call& call, SessionHandle& session, Binary state);
 // message {ref, answer}, with what the call would have returned.
 std::optional<Term> gather_step(Call& call, SessionHandle& session, Frames obs, Term ref);
 std::optional<Term> gather_act(Call& call, SessionHandle& session, Frames obs, Term ref);
+// To the processes that wait for them, in the thread of one of them; see core::GatheredFrame::pass_on.
+Term deliver_answers(Call& call, AnswersHandle& handle);
 
 // clock.cpp
 // %{handle, ref, start, scratch}, see ExPhil.Native.Clock.

@@ -11,11 +11,27 @@ namespace exphil::nif {
 
 namespace {
 
+// An environment of the calling thread's own, for one message after another; null where the VM has no memory.
+class MessageEnv {
+ public:
+  MessageEnv() : env_(enif_alloc_env()) {}
+  ~MessageEnv() {
+    if (env_ != nullptr) enif_free_env(env_);
+  }
+  MessageEnv(const MessageEnv&) = delete;
+  MessageEnv& operator=(const MessageEnv&) = delete;
+  ErlNifEnv* get() const { return env_; }
+
+ private:
+  ErlNifEnv* const env_;
+};
+
 // A frame and the process that waits for it. A process that has ended gets no message; its frame is played
 // all the same.
 //
-// What a frame needs is allocated by the scheduler that submits it, because a thread of the gatherer would
-// take it from an allocator of the VM that it shares, under a lock, with all threads that are no schedulers.
+// What a frame needs is allocated by the scheduler that submits it, and its message by the one that delivers
+// it, because a thread of the gatherer would take them from an allocator of the VM that it shares, under a
+// lock, with all threads that are no schedulers.
 class GatheredCall final : public core::GatheredFrame {
  public:
   using Clock = StepTimer::Clock;
@@ -62,6 +78,27 @@ class GatheredCall final : public core::GatheredFrame {
     }
   }
 
+  // As {ref, {:deliver, answers}}. When the message is there, this object may be another frame's.
+  bool pass_on(std::unique_ptr<core::GatheredAnswers>& answers) noexcept override {
+    thread_local const MessageEnv env;
+    static const Term deliver = enif_make_atom(env.get(), "deliver");
+    if (env.get() == nullptr) return false;
+    const ErlNifPid caller = caller_;
+    AnswersHandle* handle = nullptr;
+    try {
+      handle = make_resource(AnswersHandle{std::move(answers)});
+    } catch (const std::bad_alloc&) {
+      return true;  // at the handle's end they were delivered
+    }
+    const Term told = enif_make_tuple2(env.get(), deliver, enif_make_resource(env.get(), handle));
+    const Term message = enif_make_tuple2(env.get(), enif_make_copy(env.get(), ref_), told);
+    const bool sent = enif_send(SendingFrom::env(), &caller, env.get(), message) != 0;
+    if (!sent) answers = std::move(handle->answers);
+    enif_clear_env(env.get());
+    enif_release_resource(handle);
+    return sent;
+  }
+
   void release() noexcept override {
     SessionHandle* const handle = std::exchange(handle_, nullptr);
     out_.reset();
@@ -92,7 +129,7 @@ class GatheredCall final : public core::GatheredFrame {
   }
 
   void send(Term answer) noexcept {
-    enif_send(nullptr, &caller_, env_, enif_make_tuple2(env_, ref_, answer));
+    enif_send(SendingFrom::env(), &caller_, env_, enif_make_tuple2(env_, ref_, answer));
   }
 
   const bool owned_;
@@ -167,6 +204,16 @@ std::optional<Term> gather_step(Call& call, SessionHandle& session, Frames obs, 
     session.session->step(obs.data, out.floats(), false);
     return obs.answer(call, {d_output}, out.term());
   });
+}
+
+Term deliver_answers(Call& call, AnswersHandle& handle) {
+  const ErlNifTime begin = enif_monotonic_time(ERL_NIF_USEC);
+  {
+    const SendingFrom from(call.env());
+    handle.answers->deliver();
+  }
+  report_time(call.env(), enif_monotonic_time(ERL_NIF_USEC) - begin);
+  return encode_atom(call, "ok");
 }
 
 std::optional<Term> gather_act(Call& call, SessionHandle& session, Frames obs, Term ref) {

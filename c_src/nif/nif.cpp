@@ -15,7 +15,7 @@ namespace {
 
 // Counts changes of the function table and its terms. ExPhil.Native.NIF passes its own number at load, so
 // that a library left over from another version is refused instead of called with the wrong terms.
-constexpr std::int64_t kInterface = 32;
+constexpr std::int64_t kInterface = 33;
 
 // Returned by load_nif/2 in {:error, {:load, _}}; ExPhil.Native.NIF turns them into messages.
 enum LoadFailure : int { kWrongInterface = 1, kResourceTypes = 2, kFailed = 3 };
@@ -94,6 +94,7 @@ constexpr const char* kSample[] = {"policy", "outs", "options"};
 constexpr const char* kSession[] = {"session"};
 constexpr const char* kStep[] = {"session", "obs"};
 constexpr const char* kGatherStep[] = {"session", "obs", "ref"};
+constexpr const char* kAnswers[] = {"answers"};
 constexpr const char* kLateStep[] = {"frame", "session", "obs"};
 constexpr const char* kStepBatch[] = {"sessions", "obs"};
 constexpr const char* kPrefill[] = {"session", "frames"};
@@ -137,6 +138,7 @@ ErlNifFunc functions[] = {
     {"act_batch", 3, Nif<act_batch, kStepBatch>::queued<step_batch_work>, 0},
     {"gather_step", 3, Nif<gather_step, kGatherStep>::here<is_gathered>, 0},
     {"gather_act", 3, Nif<gather_act, kGatherStep>::here<is_gathered>, 0},
+    {"deliver_answers", 1, Nif<deliver_answers, kAnswers>::run, 0},
     {"sample", 3, Nif<sample, kSample>::scheduled, 0},
     {"step", 2, Nif<step, kStep>::here<is_short_step, Nif<finish_step, kLateStep>>, 0},
     {"step_batch", 3, Nif<step_batch, kStepBatch>::queued<step_batch_work>, 0},

@@ -8,7 +8,8 @@ namespace exphil::nif {
 namespace {
 
 template <class Handle>
-void destroy(ErlNifEnv*, void* object) noexcept {
+void destroy(ErlNifEnv* env, void* object) noexcept {
+  const SendingFrom from(env);  // answers that nobody has delivered
   Handle* handle = static_cast<Handle*>(object);
   release(*handle);
   handle->~Handle();
@@ -64,6 +65,7 @@ void keep_resource_types() {
   keep_type<ResultHandle>();
   keep_type<LayerHandle>();
   keep_type<TrainingHandle>();
+  keep_type<AnswersHandle>();
 }
 
 const core::Backend* find_backend(ErlNifEnv* env, Term term) {
@@ -91,7 +93,8 @@ bool open_resource_types(ErlNifEnv* env) {
   return open_type<PolicyHandle>(env, "model.3") && open_type<SessionHandle>(env, "session.2") &&
          open_type<SnapshotHandle>(env, "snapshot.2") && open_type<LateHandle>(env, "late.2") &&
          open_type<ResultHandle>(env, "result.1") && open_type<LayerHandle>(env, "layer.1") &&
-         open_type<ClockHandle>(env, "clock.4") && open_type<TrainingHandle>(env, "training.1");
+         open_type<ClockHandle>(env, "clock.4") && open_type<TrainingHandle>(env, "training.1") &&
+         open_type<AnswersHandle>(env, "answers.1");
 }
 
 std::size_t snapshot_weight(const core::PolicyConfig& config) {

@@ -68,6 +68,10 @@ struct LateHandle {
   std::shared_ptr<core::LateFrame> frame;
   std::chrono::steady_clock::time_point begin;
 };
+// Answers of gathered frames that a process delivers. Where it ends first, the end of this does.
+struct AnswersHandle {
+  std::unique_ptr<core::GatheredAnswers> answers;
+};
 struct ResultHandle {
   core::ResultBuffer buffer;
 };
@@ -120,6 +124,7 @@ inline void release(SnapshotHandle& handle) noexcept {
   core::reap(std::move(handle.loaded));
 }
 inline void release(LateHandle&) noexcept {}
+inline void release(AnswersHandle&) noexcept {}
 inline void release(ResultHandle&) noexcept {}
 inline void release(LayerHandle& handle) noexcept {
   core::reap(std::move(handle.loaded));
@@ -230,6 +235,13 @@ template <>
 struct Decoder<LateHandle&> {
   static LateHandle& decode(Call& call, Term term, const char* argument) {
     return decode_handle<LateHandle>(call, term, argument, "a frame that has begun");
+  }
+};
+
+template <>
+struct Decoder<AnswersHandle&> {
+  static AnswersHandle& decode(Call& call, Term term, const char* argument) {
+    return decode_handle<AnswersHandle>(call, term, argument, "answers that a message brought");
   }
 };
 

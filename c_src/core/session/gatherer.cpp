@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <array>
 
 #include "core/error.hpp"
 #include "core/session/session.hpp"
@@ -18,15 +19,18 @@ namespace {
 // Launches of one frame in a row until callers step alone again: in a fleet now and then one frame finds
 // nobody beside it, and to step it alone takes as long as several frames together.
 constexpr int kCrowd = 8;
-// A message to a process takes 7 us of a thread that is no scheduler where the VM is busy (1 to 2 where it is
-// not), and now and then milliseconds, because it waits for the queue of a scheduler that has lost its core.
-// So several threads answer the frames of a launch, so many at a time: of 4,096 processes on 16 cores 30,545
-// frames of 1.2 million were late with four threads, 813 with eight. The one that launches answers only where
-// all frames are one part, and on few cores, where it is alone.
-constexpr int kCoresPerThread = 2, kFewCores = 8, kMostAnswering = 8;
-constexpr std::size_t kAnsweredAtOnce = 8;
-// Launches whose frames wait for their answers, beside the one under way.
-constexpr std::size_t kLaunchesAhead = 8;
+// A message to a process takes now and then milliseconds of a thread that is no scheduler, because it waits
+// for the queue of a scheduler that has lost its core. So several threads answer. The one that launches
+// answers only where all frames are one part, and on few cores, where it is alone.
+constexpr int kCoresPerThread = 4, kFewCores = 8, kMostAnswering = 4;
+// The answers that one thread delivers: at least so many, where there are, so that few frames wake few
+// threads; and at most so many of one lane, because the last waits for all others, and a scheduler that
+// delivers them does nothing else.
+constexpr std::size_t kLeastAnswers = 8, kMostAnswers = 32;
+// Fewer answers than these are not passed on.
+constexpr std::size_t kLeastPassedOn = 4;
+// Threads that submit frames; where there are more, some have the same number.
+constexpr std::size_t kLanes = 256;
 // Where launches on a device have at least so many frames, a launch waits for more of them for as long as it
 // usually takes itself, at most kMostPause. So launches take at most half of the time, and a frame is
 // answered at most a launch later. Processes that wake by the VM's timers do so at the beginning of each
@@ -43,6 +47,12 @@ double microseconds_of(clockid_t clock) {
   return static_cast<double>(time.tv_sec) * 1e6 + static_cast<double>(time.tv_nsec) * 1e-3;
 }
 
+std::size_t this_lane() noexcept {
+  static std::atomic<std::size_t> threads{0};
+  thread_local const std::size_t lane = threads.fetch_add(1, std::memory_order_relaxed) % kLanes;
+  return lane;
+}
+
 }  // namespace
 
 void GatheredFrame::begin(Session& session, const float* obs, bool acts) {
@@ -52,16 +62,60 @@ void GatheredFrame::begin(Session& session, const float* obs, bool acts) {
 }
 
 // What one thread launches and several answer; its memory is used again.
-struct Gatherer::Launch {
-  std::vector<GatheredFramePtr> frames;  // most_frames() of them
-  std::size_t count = 0;
-  std::size_t taken = 0, answered = 0;  // frames that a thread answers, and has answered; with the mutex
-  std::vector<Session*> sessions;
-  std::vector<float> obs, out;
+struct LaunchedFrames {
+  std::vector<GatheredFramePtr> frames;
+  std::size_t d_output = 0;
+  std::vector<float> out;  // {frames, d_output}
   std::exception_ptr error;
   GatheredLaunch told;
   float microseconds = 0;
+  // The frames in the order of their answers, and where in it each part ends that one thread delivers.
+  std::vector<std::size_t> order, ends;
+  std::size_t taken = 0;                   // parts that some thread delivers; with the gatherer's mutex
+  std::atomic<std::size_t> unanswered{0};  // parts; none: the launch is unused
+
+  std::size_t begin_of(std::size_t part) const { return part == 0 ? 0 : ends[part - 1]; }
+  void order_answers();
 };
+
+// By the lanes of the frames, and within a lane as they came.
+void LaunchedFrames::order_answers() {
+  std::array<std::size_t, kLanes + 1> next{};
+  for (const GatheredFramePtr& frame : frames) ++next[frame->lane_ + 1];
+  for (std::size_t lane = 0; lane < kLanes; ++lane) next[lane + 1] += next[lane];
+  order.resize(frames.size());
+  for (std::size_t i = 0; i < frames.size(); ++i) order[next[frames[i]->lane_]++] = i;
+  ends.clear();
+  std::size_t begin = 0;
+  for (std::size_t i = 1; i < order.size(); ++i) {
+    const bool of_another_lane = frames[order[i]]->lane_ != frames[order[i - 1]]->lane_;
+    if (i - begin < (of_another_lane ? kLeastAnswers : kMostAnswers)) continue;
+    ends.push_back(i);
+    begin = i;
+  }
+  ends.push_back(order.size());
+}
+
+// Of frames that this call releases the session may be gone, and with the last one the gatherer.
+void GatheredAnswers::deliver() noexcept {
+  if (delivered_.exchange(true)) return;
+  const std::shared_ptr<LaunchedFrames> launch = std::move(launch_);
+  for (std::size_t at = launch->begin_of(part_); at < launch->ends[part_]; ++at) {
+    const std::size_t row = launch->order[at];
+    const GatheredFramePtr frame = std::move(launch->frames[row]);
+    Session& session = frame->session();
+    const float* const out = launch->out.data() + row * launch->d_output;
+    Action action;
+    if (!launch->error && frame->acts()) action = session.choose_locked(out, *frame->noise_);
+    session.mutex_.unlock();
+    if (launch->error) {
+      frame->fail(launch->error);
+    } else {
+      frame->answer(out, action, launch->told);
+    }
+  }
+  launch->unanswered.fetch_sub(1, std::memory_order_release);
+}
 
 Gatherer::Gatherer(std::shared_ptr<Policy> policy, int cores)
     : policy_(std::move(policy)),
@@ -82,17 +136,6 @@ Gatherer::~Gatherer() {
 void Gatherer::start_threads() {
   const auto answering =
       cores_ < kFewCores ? 0 : static_cast<std::size_t>(std::min(cores_ / kCoresPerThread, kMostAnswering));
-  const std::size_t launches = answering == 0 ? 1 : 1 + kLaunchesAhead;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    launches_made_.reserve(launches), free_.reserve(launches), answering_.reserve(launches);
-    while (launches_made_.size() < launches) {
-      auto launch = std::make_unique<Launch>();
-      launch->frames.resize(most_frames_);
-      free_.push_back(launch.get());
-      launches_made_.push_back(std::move(launch));
-    }
-  }
   try {
     threads_.reserve(1 + answering);
     threads_.emplace_back([this] { run(launcher_, &Gatherer::launching_thread_has_work, true); });
@@ -152,6 +195,7 @@ void Gatherer::wake_launching_thread() noexcept {
 }
 
 void Gatherer::submit(GatheredFramePtr submitted) noexcept {
+  submitted->lane_ = this_lane();
   const bool first = waiting_.push(submitted.release());
   // Whoever submitted the frame before has woken the thread, and who has the turn looks when it ends.
   if (first && !launching_.load() && launcher_.idle.load() > 0) wake_launching_thread();
@@ -169,7 +213,7 @@ void Gatherer::finish(Turn turn, std::shared_ptr<LateFrame> late, GatheredFrameP
 }
 
 bool Gatherer::may_launch() const noexcept {
-  return !free_.empty() && !launching_.load() && !waiting_.empty();
+  return !launching_.load() && !waiting_.empty();
 }
 
 bool Gatherer::may_answer() const noexcept {
@@ -234,23 +278,24 @@ void Gatherer::run_late(std::unique_lock<std::mutex>& lock) {
 void Gatherer::run_launch(std::unique_lock<std::mutex>& lock) {
   if (launching_.exchange(true)) return;  // by a caller, who wakes a thread at its end
   if (waiting_.empty()) return launching_.store(false);
-  Launch* const launch = free_.back();
-  free_.pop_back();
   lock.unlock();
+  const std::shared_ptr<LaunchedFrames> launch = unused_launch();
   pause_before_launch();
   note_frame();
-  take_waiting(launch);
-  compute(launch);
-  count_launch(launch->count);
-  usual_frames_ += (static_cast<float>(launch->count) - usual_frames_) / kUsual;
+  take_waiting(*launch);
+  compute(*launch);
+  launch->order_answers();
+  const std::size_t parts = launch->ends.size();
+  launch->unanswered.store(parts, std::memory_order_relaxed);  // before any thread has a part
+  count_launch(launch->frames.size());
+  usual_frames_ += (static_cast<float>(launch->frames.size()) - usual_frames_) / kUsual;
   usual_microseconds_ += (launch->microseconds - usual_microseconds_) / kUsual;
-  full_ = launch->count == most_frames_;
+  full_ = launch->frames.size() == most_frames_;
   waiting_since_ = waiting_.empty() ? std::nullopt : std::optional(Clock::now());
   launching_.store(false);
   lock.lock();
-  launch->taken = launch->answered = 0;
+  launch->taken = 0;
   answering_.push_back(launch);
-  const std::size_t parts = (launch->count + kAnsweredAtOnce - 1) / kAnsweredAtOnce;
   if (parts == 1) return answer_some(lock);  // to wake another thread would take longer
   for (std::size_t i = 0; i < std::min(parts, answering_threads_); ++i) answerers_.wake.notify_one();
 }
@@ -262,74 +307,62 @@ void Gatherer::pause_before_launch() const noexcept {
   std::this_thread::sleep_until(since + std::chrono::duration_cast<Clock::duration>(pause));
 }
 
-void Gatherer::take_waiting(Launch* launch) noexcept {
-  launch->count = 0;
-  while (launch->count < most_frames_) {
+// There are few: as many as have answers that nobody has delivered yet.
+std::shared_ptr<LaunchedFrames> Gatherer::unused_launch() noexcept {
+  for (const auto& launch : launches_made_) {
+    if (launch->unanswered.load(std::memory_order_acquire) == 0) return launch;
+  }
+  return launches_made_.emplace_back(std::make_shared<LaunchedFrames>());
+}
+
+void Gatherer::take_waiting(LaunchedFrames& launch) noexcept {
+  launch.frames.clear();
+  while (launch.frames.size() < most_frames_) {
     GatheredFrame* const frame = waiting_.take();
     if (frame == nullptr) break;
-    launch->frames[launch->count++].reset(frame);
+    launch.frames.emplace_back(frame);
   }
 }
 
-void Gatherer::compute(Launch* launch) noexcept {
-  launch->error = nullptr;
-  launch->told = {};
-  launch->told.frames = static_cast<std::int64_t>(launch->count);
-  const bool alone = launch->count == 1;
+void Gatherer::compute(LaunchedFrames& launch) noexcept {
+  launch.error = nullptr;
+  launch.told = {};
+  launch.told.frames = static_cast<std::int64_t>(launch.frames.size());
+  const bool alone = launch.frames.size() == 1;
   const double begin = microseconds_of(CLOCK_MONOTONIC);
   const double begin_processor = alone ? microseconds_of(CLOCK_THREAD_CPUTIME_ID) : 0;
   try {
-    launch->obs.clear();
-    launch->sessions.clear();
-    for (std::size_t i = 0; i < launch->count; ++i) {
-      const GatheredFrame& frame = *launch->frames[i];
-      launch->sessions.push_back(&frame.session());
-      launch->obs.insert(launch->obs.end(), frame.obs_.begin(), frame.obs_.end());
+    obs_.clear();
+    launched_sessions_.clear();
+    for (const GatheredFramePtr& frame : launch.frames) {
+      launched_sessions_.push_back(&frame->session());
+      obs_.insert(obs_.end(), frame->obs_.begin(), frame->obs_.end());
     }
-    const PolicyConfig& config = launch->sessions[0]->policy()->config();
-    launch->out.resize(launch->count * static_cast<std::size_t>(config.d_output));
-    Session::step_locked(launch->sessions, launch->obs.data(), launch->out.data());
+    launch.d_output = static_cast<std::size_t>(policy_->config().d_output);
+    launch.out.resize(launch.frames.size() * launch.d_output);
+    Session::step_locked(launched_sessions_, obs_.data(), launch.out.data());
   } catch (...) {
-    launch->error = std::current_exception();
+    launch.error = std::current_exception();
   }
-  launch->microseconds = static_cast<float>(microseconds_of(CLOCK_MONOTONIC) - begin);
-  if (!alone || launch->error) return;
-  launch->told.microseconds = launch->microseconds;
-  launch->told.processor_microseconds =
+  launch.microseconds = static_cast<float>(microseconds_of(CLOCK_MONOTONIC) - begin);
+  if (!alone || launch.error) return;
+  launch.told.microseconds = launch.microseconds;
+  launch.told.processor_microseconds =
       static_cast<float>(microseconds_of(CLOCK_THREAD_CPUTIME_ID) - begin_processor);
 }
 
 void Gatherer::answer_some(std::unique_lock<std::mutex>& lock) {
-  Launch* const launch = answering_.front();
-  const std::size_t begin = launch->taken, end = std::min(launch->count, begin + kAnsweredAtOnce);
-  launch->taken = end;
-  if (end == launch->count) answering_.erase(answering_.begin());
+  const std::shared_ptr<LaunchedFrames> launch = answering_.front();
+  const std::size_t part = launch->taken++;
+  if (launch->taken == launch->ends.size()) answering_.erase(answering_.begin());
   lock.unlock();
-  deliver(launch, begin, end);
-  lock.lock();
-  launch->answered += end - begin;
-  if (launch->answered < launch->count) return;
-  free_.push_back(launch);
-  if (free_.size() == 1) launcher_.wake.notify_one();  // which may wait for one
-}
-
-void Gatherer::deliver(Launch* launch, std::size_t begin, std::size_t end) noexcept {
-  // Not of sessions[0], which may be gone: its frame may be another thread's, and answered.
-  const auto d_output =
-      static_cast<std::size_t>(launch->frames[begin]->session().policy()->config().d_output);
-  for (std::size_t i = begin; i < end; ++i) {
-    const GatheredFramePtr frame = std::move(launch->frames[i]);
-    Session& session = frame->session();
-    const float* const out = launch->out.data() + i * d_output;
-    Action action;
-    if (!launch->error && frame->acts()) action = session.choose_locked(out, *frame->noise_);
-    session.mutex_.unlock();
-    if (launch->error) {
-      frame->fail(launch->error);
-    } else {
-      frame->answer(out, action, launch->told);
-    }
+  auto answers = std::make_unique<GatheredAnswers>(launch, part);
+  const std::size_t begin = launch->begin_of(part);
+  if (launch->ends[part] - begin < kLeastPassedOn ||
+      !launch->frames[launch->order[begin]]->pass_on(answers)) {
+    answers->deliver();
   }
+  lock.lock();
 }
 
 }  // namespace exphil::core

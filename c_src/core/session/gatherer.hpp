@@ -1,6 +1,6 @@
 // Frames of many callers in one launch, for a policy that is loaded with `gather`. A caller submits its frame
 // and does not wait; a thread of the gatherer launches all frames that wait, at most most_frames(), when the
-// launch before them has ended, and others answer each (on few cores the same thread does both). So a launch
+// launch before them has ended, and others answer them (on few cores the same thread does both). So a launch
 // has as many frames as came during the one before it: few where few agents play, and then it is as fast as a
 // step alone. On a device, where launches have many frames, the next one waits for more
 // (pause_before_launch): to launch, and to wake the callers' schedulers, costs nearly the same for few frames
@@ -8,6 +8,13 @@
 //
 // A frame that is alone does not go through these threads: its caller takes the turn (take_turn) and steps
 // where it is. Frames that come meanwhile are gathered.
+//
+// The answers of many frames are passed on: one of the callers, which the thread wakes first, delivers those
+// of the others that came from its thread. It is a thread of the VM, and those are mostly its own processes.
+// Where a thread that is no scheduler sent a message to each, all such threads took turns at the one
+// allocator that the VM has for them, some 250,000 times a second for 4,096 agents: when one of them lost its
+// core there, the others slept and woke one after another, and for 100 ms and more nearly every frame was
+// late while half of the cores slept.
 //
 // No caller waits for a lock that another caller or a launch holds: thousands of processes share these calls,
 // and where the system takes the core from a thread that holds a lock, all schedulers that need it would
@@ -37,6 +44,8 @@
 
 namespace exphil::core {
 
+class GatheredAnswers;
+struct LaunchedFrames;  // gatherer.cpp
 class Session;
 
 // What a launch had, and what it took; the times are measured where it had one frame, and else 0.
@@ -62,18 +71,26 @@ class GatheredFrame {
   bool acts() const { return acts_; }
 
   // One of these two, once, when the frame has ended and its session is free again. On a thread of the
-  // gatherer. out: {d_output}; action: where the frame acts.
+  // gatherer, or of a caller to whom it was passed on. out: {d_output}; action: where the frame acts.
   virtual void answer(const float* out, const Action& action, const GatheredLaunch& launch) noexcept = 0;
   virtual void fail(const std::exception_ptr& error) noexcept = 0;
+  // Before that, on a thread of the gatherer: asks the owner to deliver the answers of several frames, of which
+  // this is one, on a thread of its own. True where it has taken them.
+  virtual bool pass_on(std::unique_ptr<GatheredAnswers>& answers) noexcept {
+    return static_cast<void>(answers), false;
+  }
   // Then, or where the frame was never submitted. The owner may use the object again from here on.
   virtual void release() noexcept { delete this; }
 
  private:
   friend class Gatherer;
+  friend class GatheredAnswers;
+  friend struct LaunchedFrames;
   friend class PushList<GatheredFrame>;
   friend class Session;
   Session* session_ = nullptr;
   bool acts_ = false;
+  std::size_t lane_ = 0;  // of the thread that submitted it
   std::vector<float> obs_;
   std::unique_ptr<Noise> noise_;   // made for the first frame that acts
   GatheredFrame* next_ = nullptr;  // of the list
@@ -86,6 +103,24 @@ struct ReleaseFrame {
   void operator()(GatheredFrame* frame) const noexcept { frame->release(); }
 };
 using GatheredFramePtr = std::unique_ptr<GatheredFrame, ReleaseFrame>;
+
+// Answers of one launch that one thread delivers: those of `part`.
+class GatheredAnswers {
+ public:
+  GatheredAnswers(std::shared_ptr<LaunchedFrames> launch, std::size_t part)
+      : launch_(std::move(launch)), part_(part) {}
+  ~GatheredAnswers() { deliver(); }
+  GatheredAnswers(const GatheredAnswers&) = delete;
+  GatheredAnswers& operator=(const GatheredAnswers&) = delete;
+
+  // Every frame's answer() or fail(), and release(). From any thread; later calls do nothing.
+  void deliver() noexcept;
+
+ private:
+  std::shared_ptr<LaunchedFrames> launch_;  // until they are delivered
+  const std::size_t part_;
+  std::atomic<bool> delivered_{false};
+};
 
 struct GatherCounts {
   std::int64_t frames = 0, launches = 0, most = 0;  // most: frames of one launch
@@ -142,7 +177,6 @@ class Gatherer {
   // Session::submit has locked the frame's session.
   void submit(GatheredFramePtr frame) noexcept;
 
-  struct Launch;
   struct Late {
     std::shared_ptr<LateFrame> step;
     GatheredFramePtr frame;
@@ -165,13 +199,13 @@ class Gatherer {
   void run_launch(std::unique_lock<std::mutex>& lock);
   // By whoever has the turn.
   void pause_before_launch() const noexcept;
-  void take_waiting(Launch* launch) noexcept;
+  std::shared_ptr<LaunchedFrames> unused_launch() noexcept;
+  void take_waiting(LaunchedFrames& launch) noexcept;
   void count_launch(std::size_t frames) noexcept;
   void end_turn(std::size_t frames) noexcept;
 
   void wake_launching_thread() noexcept;
-  static void compute(Launch* launch) noexcept;
-  static void deliver(Launch* launch, std::size_t begin, std::size_t end) noexcept;
+  void compute(LaunchedFrames& launch) noexcept;
 
   const std::shared_ptr<Policy> policy_;
   const int cores_;
@@ -192,13 +226,16 @@ class Gatherer {
   float usual_frames_ = 0, usual_microseconds_ = 0;  // recent averages of the threads' launches
   bool full_ = false;                                // the last launch had all that it may
   std::optional<Clock::time_point> waiting_since_;   // frames that the last launch left
+  // Of the launch under way.
+  std::vector<Session*> launched_sessions_;
+  std::vector<float> obs_;
 
   std::mutex mutex_;
   Sleepers answerers_;
   std::size_t answering_threads_ = 0;  // none on few cores: the thread that launches answers too
   Late late_;                          // of the turn, while `launching_`
-  std::vector<std::unique_ptr<Launch>> launches_made_;
-  std::vector<Launch*> free_, answering_;  // of them; answering_: some frames are no thread's yet
+  std::vector<std::shared_ptr<LaunchedFrames>> launches_made_;  // of the thread that launches
+  std::vector<std::shared_ptr<LaunchedFrames>> answering_;      // of them: some answers are no thread's yet
   bool stopping_ = false;
 
   std::mutex sessions_mutex_;

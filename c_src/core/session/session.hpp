@@ -130,6 +130,7 @@ class Session {
                                        float* logits);
 
  private:
+  friend class GatheredAnswers;
   friend class Gatherer;
   friend class LateFrame;
   using Lock = std::unique_lock<HandoverMutex>;

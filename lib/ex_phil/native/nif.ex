@@ -12,7 +12,7 @@ defmodule ExPhil.Native.NIF do
 
   # Counts changes of the functions and their terms; c_src/nif/nif.cpp has the same number, and refuses
   # another.
-  @interface 32
+  @interface 33
 
   @type reason :: {kind :: atom(), argument :: String.t(), message :: String.t()}
   @type result(value) :: {:ok, value} | {:error, reason()}
@@ -84,6 +84,7 @@ defmodule ExPhil.Native.NIF do
   def step_batch(_sessions, _obs, _ref), do: unloaded()
   def gather_step(_session, _obs, _ref), do: unloaded()
   def gather_act(_session, _obs, _ref), do: unloaded()
+  def deliver_answers(_answers), do: unloaded()
   def prefill(_session, _frames, _ref), do: unloaded()
   def rollback(_session, _frames_back), do: unloaded()
   def resimulate(_session, _frames_back, _frames, _ref), do: unloaded()
