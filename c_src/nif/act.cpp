@@ -98,7 +98,7 @@ Term finish_act(Call& call, LateHandle& late, SessionHandle& session, Frames) {
 Term act_batch(Call& call, std::vector<SessionHandle*> sessions, Frames obs) {
   if (sessions.empty()) fail(ErrorKind::invalid_argument, "sessions", "sessions must not be empty");
   const core::PolicyConfig& config = sessions[0]->loaded->policy->config();
-  obs.require({static_cast<std::int64_t>(sessions.size()), config.d_input}, "obs");
+  obs.require_shape({static_cast<std::int64_t>(sessions.size()), config.d_input}, "obs");
   std::vector<float> logits(sessions.size() * static_cast<std::size_t>(config.d_output));
   std::vector<core::Session*> plain;
   for (const SessionHandle* handle : sessions) plain.push_back(handle->session.get());

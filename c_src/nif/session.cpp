@@ -45,7 +45,7 @@ Term step_batch(Call& call, std::vector<SessionHandle*> sessions, Frames obs) {
   if (sessions.empty()) fail(ErrorKind::invalid_argument, "sessions", "sessions must not be empty");
   const core::PolicyConfig& config = sessions[0]->loaded->policy->config();
   const auto count = static_cast<std::int64_t>(sessions.size());
-  obs.require({count, config.d_input}, "obs");
+  obs.require_shape({count, config.d_input}, "obs");
   Result out(call, *sessions[0]->loaded->backend, f32_bytes(count, config.d_output, "obs"));
   std::vector<core::Session*> plain;
   plain.reserve(sessions.size());

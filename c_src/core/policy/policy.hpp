@@ -117,6 +117,9 @@ class Policy {
   // Here by way of a copy.
   virtual void advance_rows(State* const* from, State* const* to, std::int64_t count,
                             const std::int64_t* rows, const float* obs, float* out);
+  // Whether these throw what require_finite() throws of "obs", and the caller need not look: a policy that
+  // copies so many frames finds it out at no cost.
+  virtual bool checks_frames(std::int64_t /*count*/) const { return false; }
 
   // From now on an advance of up to `count` states allocates no memory of the backend, unless other calls use
   // it up. Throws out_of_memory.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/finite.hpp"
 #include "core/session/session.hpp"
 
 namespace exphil::core {
@@ -18,6 +19,10 @@ std::vector<Session*> in_address_order(const std::vector<Session*>& sessions) {
   }
   return ordered;
 }
+
+// A batch asks for the memory of so many sessions ahead: of thousands no cache has it, and a session takes
+// less time than its memory needs.
+constexpr std::size_t kAhead = 16;
 
 // The sessions of a batch that are on one device, and where they are in it.
 struct Part {
@@ -44,7 +49,12 @@ std::vector<Part> parts_of(const std::vector<Session*>& sessions) {
 }  // namespace
 
 void Session::require_one_model(const std::vector<Session*>& sessions) {
-  for (std::size_t i = 1; i < sessions.size(); ++i) {
+  for (std::size_t i = 0; i < sessions.size(); ++i) {
+    if (i + kAhead < sessions.size()) {
+      const Session* const later = sessions[i + kAhead];
+      __builtin_prefetch(&later->policy_);
+      __builtin_prefetch(&later->mutex_);
+    }
     if (!sessions[0]->is_of_model(sessions[i]->policy_.get(), sessions[i]->replicas())) {
       fail(ErrorKind::mismatch, "sessions", "sessions must all be of one model; session ", i,
            " is of another model than session 0");
@@ -58,12 +68,25 @@ Session::Locks Session::lock_all(const std::vector<Session*>& sessions) {
   Locks locks;
   locks.reserve(sessions.size());
   for (Session* session : sessions) {
+    session->history_.prefetch();
     if (!locks.emplace_back(session->mutex_, std::try_to_lock).owns_lock()) break;
   }
   if (locks.empty() || locks.back().owns_lock()) return locks;
   locks.clear();
   for (Session* session : in_address_order(sessions)) locks.emplace_back(session->mutex_);
   return locks;
+}
+
+// Where the policy does not look at all of them.
+void Session::require_finite_frames(const std::vector<Session*>& sessions, const float* obs) {
+  const Session& first = *sessions[0];
+  const auto count = static_cast<std::int64_t>(sessions.size());
+  const auto carried = [](const Session* session) { return session->history_.carried(); };
+  if (!first.place_ && first.policy_->checks_frames(count) &&
+      std::all_of(sessions.begin(), sessions.end(), carried))
+    return;
+  const std::int64_t d_input = first.policy_->config().d_input;
+  require_finite(obs, count * d_input, d_input, "obs");
 }
 
 void Session::step_locked(const std::vector<Session*>& sessions, const float* obs, float* out) {
@@ -96,9 +119,11 @@ void Session::run_locked(const std::vector<Session*>& sessions, const Rows& rows
   std::vector<State*> from, to;
   from.reserve(sessions.size()), to.reserve(sessions.size());
   for (Session* session : sessions) {
-    if (session->window_) continue;
+    if (!session->history_.carried()) continue;
     from.push_back(session->history_.state());
     to.push_back(session->history_.state(1));
+    __builtin_prefetch(from.back());
+    __builtin_prefetch(to.back());
   }
   Policy& policy = *sessions[0]->policy_;
   const auto count = static_cast<std::int64_t>(from.size());
@@ -161,6 +186,7 @@ void Session::step_batch(const std::vector<Session*>& sessions, const float* obs
   if (sessions.empty()) return;
   require_one_model(sessions);
   const Locks locks = lock_all(sessions);
+  require_finite_frames(sessions, obs);
   for (Session* session : sessions) session->frame_arrived();
   step_locked(sessions, obs, out);
 }
@@ -173,6 +199,7 @@ std::vector<Action> Session::act_batch(const std::vector<Session*>& sessions, co
   const PolicyConfig& config = sessions[0]->policy_->config();
   require_controller(config, "sessions");
   const Locks locks = lock_all(sessions);
+  require_finite_frames(sessions, obs);
   for (Session* session : sessions) session->frame_arrived();
   step_locked(sessions, obs, logits);
   for (std::size_t i = 0; i < sessions.size(); ++i) {

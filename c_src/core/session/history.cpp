@@ -12,14 +12,9 @@ History::History(Policy& policy, std::int64_t frames, bool carried, bool spare)
   if (frames > 0) policy.reserve_chain(frames);
 }
 
-std::size_t History::index(std::int64_t by) const {
-  const auto entries = static_cast<std::int64_t>(plays_.size());
-  return static_cast<std::size_t>((current_ + by % entries + entries) % entries);
-}
-
 void History::advance() {
   const std::size_t next = index(1);
-  plays_[next] = play();
+  if (plays_.size() > 1) plays_[next] = play();
   current_ = static_cast<std::int64_t>(next);
   recorded_ = std::min(recorded_ + 1, frames());
 }

@@ -27,6 +27,9 @@ class History {
   // The entry that is `by` frames after the current one; before it where `by` is negative. From -recorded()
   // to frames(): that far ahead are the entries that the next frames write. No state where not carried.
   State* state(std::int64_t by = 0) const { return states_.empty() ? nullptr : states_[index(by)].get(); }
+  bool carried() const { return !states_.empty(); }
+  // Asks for the memory that state() reads, and does not wait for it.
+  void prefetch() const { __builtin_prefetch(states_.data()); }
   PlayState& play() { return plays_[static_cast<std::size_t>(current_)]; }
 
   // After a frame whose state was written to state(1): that entry is now the current one. Its play state is a
@@ -36,7 +39,12 @@ class History {
   void begin_anew() { recorded_ = 0; }
 
  private:
-  std::size_t index(std::int64_t by) const;
+  // by: at most one turn in either direction. No division: a batch asks for thousands.
+  std::size_t index(std::int64_t by) const {
+    const auto entries = static_cast<std::int64_t>(plays_.size());
+    const std::int64_t at = current_ + by;
+    return static_cast<std::size_t>(at < 0 ? at + entries : at < entries ? at : at - entries);
+  }
 
   const std::int64_t frames_;
   std::vector<std::unique_ptr<State>> states_;

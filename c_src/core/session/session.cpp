@@ -22,10 +22,10 @@ std::int64_t checked_history(std::int64_t frames) {
 Session::Session(std::shared_ptr<Policy> policy, const SessionOptions& options,
                  std::shared_ptr<Gatherer> gatherer, std::optional<Replicas::Place> place)
     : policy_(std::move(policy)),
+      history_(*policy_, checked_history(options.history), options.window == 0, place.has_value()),
       place_(std::move(place)),
       gatherer_(options.armed ? nullptr : std::move(gatherer)),
-      rules_(options.rules),
-      history_(*policy_, checked_history(options.history), options.window == 0, place_.has_value()) {
+      rules_(options.rules) {
   if (options.window > 0 && options.armed) {
     fail(ErrorKind::unsupported, ":latency",
          "latency: :armed needs a carried state; a session with a window has none");

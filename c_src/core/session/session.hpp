@@ -58,7 +58,7 @@ class Snapshot {
   PlayState play_;
 };
 
-class Session {
+class alignas(64) Session {
  public:
   // A zero state, or an empty window. limit_exceeded where the history is longer than kMostHistory.
   // gatherer: of this policy; null where frames are launched one by one, as those of `armed` are.
@@ -122,7 +122,7 @@ class Session {
                     std::size_t size);  // invalid_state or mismatch; unchanged then
 
   // One frame for each session, all of one model (mismatch otherwise; invalid_argument where a session
-  // appears twice). Locks are taken in address order, so two overlapping batches cannot deadlock. The devices
+  // appears twice, or a frame is not finite). Locks are taken in address order, so two overlapping batches cannot deadlock. The devices
   // of the model compute side by side. Where one fails, no session has changed. These are in batch.cpp.
   static void step_batch(const std::vector<Session*>& sessions, const float* obs, float* out);
   // step_batch, with the action of each session; logits: {sessions, d_output}, written.
@@ -137,6 +137,7 @@ class Session {
   using Locks = std::vector<Lock>;
   static void require_one_model(const std::vector<Session*>& sessions);
   static Locks lock_all(const std::vector<Session*>& sessions);
+  static void require_finite_frames(const std::vector<Session*>& sessions, const float* obs);
   static void step_locked(const std::vector<Session*>& sessions, const float* obs, float* out);
   // The sessions of one policy, whose histories stay where they are; and of a model on several devices. rows:
   // those of obs and out that the sessions have; empty: one after another.
@@ -153,7 +154,8 @@ class Session {
   }
   Lock lock_for_step(bool may_wait);
   void frame_arrived() {
-    const bool warmed = caller_warmed_.exchange(false, std::memory_order_relaxed);
+    const bool warmed = caller_warmed_.load(std::memory_order_relaxed) &&
+                        caller_warmed_.exchange(false, std::memory_order_relaxed);
     if (pace_ && !warmed) pace_->arrived();
   }
   void step_locked(const float* obs, float* out);
@@ -176,17 +178,19 @@ class Session {
   // Leaves the history at the state that the frames start from; the caller advances it.
   void resimulate_locked(std::int64_t frames_back, const float* frames, std::int64_t seq, float* out);
 
+  // What a batch needs of each of its sessions: two lines of memory, which no cache has of thousands.
   std::shared_ptr<Policy> policy_;
+  History history_;             // the current state and those before it; no states where there is a window
+  std::unique_ptr<Pace> pace_;  // null where no frame is expected
+  std::atomic<bool> caller_warmed_{false};
+  HandoverMutex mutex_;
+
   const std::optional<Replicas::Place> place_;  // of a model on several devices
   std::shared_ptr<Gatherer> gatherer_;
   const PlayRules rules_;
-  History history_;                    // the current state and those before it
-  std::optional<FrameWindow> window_;  // of a session with a window, which has no states
-  std::unique_ptr<FrameRing> ring_;    // what the policy keeps of these frames
-  std::unique_ptr<SplitStep> split_;   // null where frames are computed in the calling thread, or windows
-  std::unique_ptr<Pace> pace_;         // null where no frame is expected
-  std::atomic<bool> caller_warmed_{false};
-  HandoverMutex mutex_;
+  std::optional<FrameWindow> window_;
+  std::unique_ptr<FrameRing> ring_;   // what the policy keeps of these frames
+  std::unique_ptr<SplitStep> split_;  // null where frames are computed in the calling thread, or windows
 };
 
 }  // namespace exphil::core

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+
+#include "core/finite.hpp"
 #if defined(__SSE2__)
 #include <immintrin.h>
 #endif
@@ -14,25 +16,56 @@ namespace {
 // `to` is aligned to a line.
 constexpr std::size_t kLine = 64;
 using CopyLines = void (*)(char* to, const char* from, std::size_t count);
+using CopyFinite = bool (*)(char* to, const char* from, std::size_t count);  // whether all floats are finite
 
 void copy_lines_plain(char* to, const char* from, std::size_t count) {
   std::memcpy(to, from, count * kLine);
 }
 
+bool copy_finite_plain(char* to, const char* from, std::size_t count) {
+  std::memcpy(to, from, count * kLine);
+  return core::all_finite(reinterpret_cast<const float*>(to),
+                          static_cast<std::int64_t>(count * kLine / sizeof(float)));
+}
+
 #if defined(__SSE2__)
+#define AVX2 __attribute__((target("avx2")))
+
 // From memory that is not in the caches 256 frames of 1,152 bytes take 25 us, 32 to 38 by 16 bytes each.
-__attribute__((target("avx"))) void copy_lines_past(char* to, const char* from, std::size_t count) {
+template <class Mark>
+AVX2 inline void copy_lines_past(char* to, const char* from, std::size_t count, const Mark& mark) {
   for (; count > 0; --count, to += kLine, from += kLine) {
     const auto* const source = reinterpret_cast<const __m256i*>(from);
     auto* const target = reinterpret_cast<__m256i*>(to);
     const __m256i a = _mm256_loadu_si256(source), b = _mm256_loadu_si256(source + 1);
     _mm256_stream_si256(target, a), _mm256_stream_si256(target + 1, b);
+    mark(a, b);
   }
 }
 
-const CopyLines copy_lines = __builtin_cpu_supports("avx") != 0 ? copy_lines_past : copy_lines_plain;
+AVX2 void copy_lines_avx2(char* to, const char* from, std::size_t count) {
+  copy_lines_past(to, from, count, [](__m256i, __m256i) AVX2 {});
+}
+
+// As core/finite.hpp finds it: to an exponent of ones, which a value has that is not finite, one more is the
+// bit of the sign.
+AVX2 bool copy_finite_avx2(char* to, const char* from, std::size_t count) {
+  const __m256i exponent = _mm256_set1_epi32(0x7f800000), one = _mm256_set1_epi32(0x00800000);
+  __m256i even = _mm256_setzero_si256(), odd = even;
+  copy_lines_past(to, from, count, [&](__m256i a, __m256i b) AVX2 {
+    even = _mm256_or_si256(even, _mm256_add_epi32(_mm256_and_si256(a, exponent), one));
+    odd = _mm256_or_si256(odd, _mm256_add_epi32(_mm256_and_si256(b, exponent), one));
+  });
+  return _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_or_si256(even, odd))) == 0;
+}
+
+#undef AVX2
+const bool has_avx2 = __builtin_cpu_supports("avx2") != 0;
+const CopyLines copy_lines = has_avx2 ? copy_lines_avx2 : copy_lines_plain;
+const CopyFinite copy_finite = has_avx2 ? copy_finite_avx2 : copy_finite_plain;
 #else
 constexpr CopyLines copy_lines = copy_lines_plain;
+constexpr CopyFinite copy_finite = copy_finite_plain;
 #endif
 
 }  // namespace
@@ -54,22 +87,24 @@ void stream_copy(void* to, const void* from, std::size_t bytes) {
   std::memcpy(out + last, in + last, bytes - last);
 }
 
-void stream_rows(float* to, std::size_t row, const float* from, std::size_t width, std::size_t count) {
+bool stream_rows(float* to, std::size_t row, const float* from, std::size_t width, std::size_t count) {
   constexpr std::size_t kFloats = kLine / sizeof(float);
   const std::size_t lines = width / kFloats, rest = width % kFloats;
   struct alignas(kLine) Line {
     float values[kFloats] = {};
   };
   const Line zeros;
+  bool finite = true;
   for (; count > 0; --count, from += width, to += row) {
-    copy_lines(reinterpret_cast<char*>(to), reinterpret_cast<const char*>(from), lines);
+    finite &= copy_finite(reinterpret_cast<char*>(to), reinterpret_cast<const char*>(from), lines);
     std::size_t at = lines * kFloats;
     for (; at < row; at += kFloats) {
       Line line = zeros;
       if (at < width) std::memcpy(line.values, from + at, rest * sizeof(float));
-      copy_lines(reinterpret_cast<char*>(to + at), reinterpret_cast<const char*>(line.values), 1);
+      finite &= copy_finite(reinterpret_cast<char*>(to + at), reinterpret_cast<const char*>(line.values), 1);
     }
   }
+  return finite;
 }
 
 }  // namespace exphil::cuda

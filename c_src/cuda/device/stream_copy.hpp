@@ -15,7 +15,8 @@ void stream_copy(void* to, const void* from, std::size_t bytes);
 
 // Copies rows of `width` floats to rows of `row`, which are padded with zeros. `to` is aligned to 64 bytes,
 // and so is each row: `row` is a multiple of 16. The caller calls stream_fence() once after all of its rows:
-// for each frame of a policy it would take as long as the frame.
-void stream_rows(float* to, std::size_t row, const float* from, std::size_t width, std::size_t count);
+// for each frame of a policy it would take as long as the frame. Returns whether all values are finite: to
+// look while they are copied costs nothing, and to read a thousand frames for it takes 80 us.
+bool stream_rows(float* to, std::size_t row, const float* from, std::size_t width, std::size_t count);
 
 }  // namespace exphil::cuda

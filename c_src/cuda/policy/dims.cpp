@@ -20,9 +20,9 @@ void PolicyDims::pad_frames(const float* frames, std::int64_t count, float* to) 
   }
 }
 
-void PolicyDims::stream_frames(const float* frames, std::int64_t count, float* to) const {
-  stream_rows(to, static_cast<std::size_t>(frame_size()), frames, static_cast<std::size_t>(config.d_input),
-              static_cast<std::size_t>(count));
+bool PolicyDims::stream_frames(const float* frames, std::int64_t count, float* to) const {
+  return stream_rows(to, static_cast<std::size_t>(frame_size()), frames,
+                     static_cast<std::size_t>(config.d_input), static_cast<std::size_t>(count));
 }
 
 bool PolicyDims::decays(std::int64_t frames) const {

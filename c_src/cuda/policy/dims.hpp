@@ -22,8 +22,8 @@ struct PolicyDims {
   int outputs() const { return network().values(network().outs); }
   // Copies frames {count, d_input} to rows of frame_size(), padded with zeros.
   void pad_frames(const float* frames, std::int64_t count, float* to) const;
-  // The same for many frames, by stream_rows().
-  void stream_frames(const float* frames, std::int64_t count, float* to) const;
+  // The same for many frames, by stream_rows(). Returns whether they are finite.
+  bool stream_frames(const float* frames, std::int64_t count, float* to) const;
   // Whether inputs are decayed in a sequence of so many frames.
   bool decays(std::int64_t frames) const;
   // Whether those of a carried state are.

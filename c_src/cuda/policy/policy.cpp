@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "core/finite.hpp"
 #include "core/policy/policy.hpp"
 #include "cuda/policy/fused.hpp"
 #include "cuda/policy/loader.hpp"
@@ -75,6 +76,7 @@ class CudaPolicy : public core::Policy {
                float* out) override;
   void advance_rows(core::State* const* from, core::State* const* to, std::int64_t count,
                     const std::int64_t* rows, const float* obs, float* out) override;
+  bool checks_frames(std::int64_t count) const override { return count > fused_.limit(); }
   void advance_chain(core::State& from, core::State* const* to, std::int64_t seq, const float* frames,
                      float* out) override;
   void reserve_chain(std::int64_t seq) override;
@@ -185,6 +187,13 @@ void CudaPolicy::advance(core::State* const* from, core::State* const* to, std::
   });
 }
 
+void require_finite(const BatchRows& rows, std::int64_t count, std::int64_t d_input) {
+  if (rows.rows == nullptr) return core::require_finite(rows.obs, count * d_input, d_input, "obs");
+  for (std::int64_t i = 0; i < count; ++i) {
+    core::require_finite(rows.obs + rows.rows[i] * d_input, d_input, d_input, "obs");
+  }
+}
+
 // As change(), but the states are looked up as the slices need them, and change while the device computes.
 void CudaPolicy::batch(core::State* const* from, core::State* const* to, std::int64_t count,
                        const BatchRows& rows) {
@@ -194,7 +203,9 @@ void CudaPolicy::batch(core::State* const* from, core::State* const* to, std::in
     next.reach(static_cast<std::size_t>(slice.states - next.places() + slice.job.rows));
   };
   hooks.meanwhile = [&] { next.assign(); };
-  pipeline(count).batch(next.places(), count, rows, hooks);
+  if (!pipeline(count).batch(next.places(), count, rows, hooks)) {
+    require_finite(rows, count, dims_.config.d_input);
+  }
   next.commit();
 }
 

@@ -104,7 +104,8 @@ void SliceLanes::reserve(std::int64_t slices, std::int64_t rows) {
 // As many slices as there are lanes are copied together, by all threads: a thread that is asleep wakes too
 // late to help with one. The calling thread launches each once it is copied. Of more slices each waits for
 // the one whose lane it gets, and is copied while those between are computed.
-void SliceLanes::run(const std::vector<Slice>& slices, bool chained, CUevent after, const SliceHooks& hooks) {
+bool SliceLanes::run(const std::vector<Slice>& slices, bool chained, CUevent after, const SliceHooks& hooks) {
+  finite_ = true;
   const std::size_t lanes = lanes_.size();
   const std::size_t group = chained || slices.size() > lanes ? 1 : slices.size();
   try {
@@ -126,6 +127,7 @@ void SliceLanes::run(const std::vector<Slice>& slices, bool chained, CUevent aft
     if (hooks.meanwhile) hooks.meanwhile();
     for (std::size_t i = 0; i < lanes; ++i) finish(*lanes_[(slices.size() + i) % lanes]);
     if (ahead_) ahead_->first = nullptr;
+    return finite_;
   } catch (...) {
     for (auto& lane : lanes_) {
       context_.armed().cancel();
@@ -274,14 +276,16 @@ void SliceLanes::copy_frames(const Piece& piece) {
     return reinterpret_cast<float*>(staged + unit * length * row_bytes());
   };
   const bool one_after_another = slice.windows == nullptr && slice.rows == nullptr;
+  bool finite = true;
   if (one_after_another) {
-    dims_.stream_frames(slice.obs + piece.first * d_input, piece.count, place(piece.first));
+    finite = dims_.stream_frames(slice.obs + piece.first * d_input, piece.count, place(piece.first));
   }
   for (std::int64_t i = piece.first; !one_after_another && i < end; ++i) {
     const float* const from =
         slice.windows != nullptr ? slice.windows[i] : slice.obs + slice.rows[i] * d_input;
-    dims_.stream_frames(from, length, place(i));
+    finite &= dims_.stream_frames(from, length, place(i));
   }
+  if (!finite) finite_ = false;
   if (piece.states > 0) {
     auto* const states = reinterpret_cast<policy::StatePlace*>(staged + slice.job.rows * row_bytes());
     stream_copy(states + piece.first_state, slice.states + piece.first_state,

@@ -6,6 +6,7 @@
 
 #include <cuda.h>
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -44,10 +45,10 @@ class SliceLanes {
   std::int64_t count() const { return static_cast<std::int64_t>(lanes_.size()); }
   // From now on so many slices of so many rows allocate nothing. Throws out_of_memory.
   void reserve(std::int64_t slices, std::int64_t rows);
-  // Computes all of them after an event, and returns when every output and every next state is written;
-  // throws only when none of their work still runs. chained: each starts from the state that the one before
+  // Computes all of them after an event, and returns when every output and every next state is written:
+  // whether all frames were finite. Throws only when none of their work still runs. chained: each starts from the state that the one before
   // leaves.
-  void run(const std::vector<Slice>& slices, bool chained, CUevent after, const SliceHooks& hooks = {});
+  bool run(const std::vector<Slice>& slices, bool chained, CUevent after, const SliceHooks& hooks = {});
 
  private:
   struct Lane;
@@ -75,7 +76,8 @@ class SliceLanes {
   const RowKernels& kernels_;
   const PolicyTuning tuning_;
   std::vector<std::unique_ptr<Lane>> lanes_;
-  std::unique_ptr<Ahead> ahead_;  // null: policies of this kind have nothing of it
+  std::atomic<bool> finite_{true};  // the frames that were copied for the call
+  std::unique_ptr<Ahead> ahead_;    // null: policies of this kind have nothing of it
 };
 
 }  // namespace exphil::cuda

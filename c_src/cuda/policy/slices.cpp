@@ -28,7 +28,7 @@ SlicePipeline::SlicePipeline(std::shared_ptr<Context> context, const PolicyDims&
       stream_(stream),
       lanes_(*context_, dims, kernels, tuning, priority) {}
 
-void SlicePipeline::batch(const policy::StatePlace* states, std::int64_t count, const BatchRows& rows,
+bool SlicePipeline::batch(const policy::StatePlace* states, std::int64_t count, const BatchRows& rows,
                           const SliceHooks& hooks) {
   std::vector<Slice> slices;
   const std::int64_t each = batch_rows(count);
@@ -48,7 +48,7 @@ void SlicePipeline::batch(const policy::StatePlace* states, std::int64_t count, 
     }
     slices.push_back(slice);
   }
-  run(slices, false, hooks);
+  return run(slices, false, hooks);
 }
 
 // A multiple of agents_together: batches of any size then have slices of few sizes, for which there are
@@ -122,14 +122,14 @@ void SlicePipeline::run_windows(const float* const* windows, std::int64_t count,
   if (!slices.empty()) run(slices, false);
 }
 
-void SlicePipeline::run(const std::vector<Slice>& slices, bool chained, const SliceHooks& hooks) {
+bool SlicePipeline::run(const std::vector<Slice>& slices, bool chained, const SliceHooks& hooks) {
   Event start(*context_);
   {
     const auto lock = stream_.enter();
     start.record(stream_.handle());
   }
   const std::lock_guard<std::mutex> lock(mutex_);
-  lanes_.run(slices, chained, start.handle(), hooks);
+  return lanes_.run(slices, chained, start.handle(), hooks);
 }
 
 }  // namespace exphil::cuda

@@ -43,8 +43,8 @@ class SlicePipeline {
                 const PolicyTuning& tuning, OrderedStream& stream,
                 StreamPriority priority = StreamPriority::low);
 
-  // One frame of each of `count` agents.
-  void batch(const policy::StatePlace* states, std::int64_t count, const BatchRows& rows,
+  // One frame of each of `count` agents. Returns whether all frames are finite.
+  bool batch(const policy::StatePlace* states, std::int64_t count, const BatchRows& rows,
              const SliceHooks& hooks = {});
   // From now on a batch of so many agents allocates nothing. Throws out_of_memory.
   void reserve_batch(std::int64_t count);
@@ -60,7 +60,7 @@ class SlicePipeline {
   std::int64_t batch_rows(std::int64_t count) const;  // of a slice of a batch of so many agents
   void run_windows(const float* const* windows, std::int64_t count, std::int64_t seq, float* out);
   // chained: each slice starts from the state that the previous one leaves.
-  void run(const std::vector<Slice>& slices, bool chained, const SliceHooks& hooks = {});
+  bool run(const std::vector<Slice>& slices, bool chained, const SliceHooks& hooks = {});
 
   std::shared_ptr<Context> context_;
   const PolicyDims& dims_;
