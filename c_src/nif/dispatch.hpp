@@ -13,6 +13,7 @@
 #include <optional>
 #include <tuple>
 
+#include "core/work/parallel.hpp"
 #include "nif/held.hpp"
 #include "nif/queue.hpp"
 #include "nif/resources.hpp"
@@ -109,6 +110,7 @@ struct Nif<Function, Arguments> {
   static Term queued(ErlNifEnv* env, int argc, const Term argv[]) noexcept {
     const HeldTimer held;
     const Work work = estimate(env, argv);
+    if (work.helpers > 0) core::wake_helpers(work.helpers);
     if (!work.large) return schedule(env, work.kind, argc, argv);
     try {
       return submit_call(env, work.kind, job_device(env, argv), run, argc, argv);

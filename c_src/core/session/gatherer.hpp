@@ -74,8 +74,8 @@ class GatheredFrame {
   // gatherer, or of a caller to whom it was passed on. out: {d_output}; action: where the frame acts.
   virtual void answer(const float* out, const Action& action, const GatheredLaunch& launch) noexcept = 0;
   virtual void fail(const std::exception_ptr& error) noexcept = 0;
-  // Before that, on a thread of the gatherer: asks the owner to deliver the answers of several frames, of which
-  // this is one, on a thread of its own. True where it has taken them.
+  // Before that, on a thread of the gatherer: asks the owner to deliver the answers of several frames, of
+  // which this is one, on a thread of its own. True where it has taken them.
   virtual bool pass_on(std::unique_ptr<GatheredAnswers>& answers) noexcept {
     return static_cast<void>(answers), false;
   }
@@ -84,10 +84,10 @@ class GatheredFrame {
 
  private:
   friend class Gatherer;
-  friend class GatheredAnswers;
   friend struct LaunchedFrames;
   friend class PushList<GatheredFrame>;
   friend class Session;
+  Action end(const float* out) noexcept;
   Session* session_ = nullptr;
   bool acts_ = false;
   std::size_t lane_ = 0;  // of the thread that submitted it
@@ -196,6 +196,7 @@ class Gatherer {
   Sleepers& who_answers() noexcept;
   void run_late(std::unique_lock<std::mutex>& lock);
   void answer_some(std::unique_lock<std::mutex>& lock);
+  static bool pass_on(const std::shared_ptr<LaunchedFrames>& launch, std::size_t part) noexcept;
   void run_launch(std::unique_lock<std::mutex>& lock);
   // By whoever has the turn.
   void pause_before_launch() const noexcept;

@@ -122,15 +122,16 @@ class alignas(64) Session {
                     std::size_t size);  // invalid_state or mismatch; unchanged then
 
   // One frame for each session, all of one model (mismatch otherwise; invalid_argument where a session
-  // appears twice, or a frame is not finite). Locks are taken in address order, so two overlapping batches cannot deadlock. The devices
-  // of the model compute side by side. Where one fails, no session has changed. These are in batch.cpp.
+  // appears twice, or a frame is not finite). Locks are taken in address order, so two overlapping batches
+  // cannot deadlock. The devices of the model compute side by side. Where one fails, no session has changed.
+  // These are in batch.cpp.
   static void step_batch(const std::vector<Session*>& sessions, const float* obs, float* out);
   // step_batch, with the action of each session; logits: {sessions, d_output}, written.
   static std::vector<Action> act_batch(const std::vector<Session*>& sessions, const float* obs,
                                        float* logits);
 
  private:
-  friend class GatheredAnswers;
+  friend class GatheredFrame;
   friend class Gatherer;
   friend class LateFrame;
   using Lock = std::unique_lock<HandoverMutex>;

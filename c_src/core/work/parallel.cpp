@@ -136,6 +136,16 @@ void parallel_for(std::int64_t count, std::int64_t grain,
   shared.rethrow();
 }
 
+void wake_helpers(int count) noexcept {
+  if (threads() == 1) return;
+  try {
+    const auto shared = arena();
+    const std::thread::id caller = std::this_thread::get_id();
+    for (int i = 0; i < count; ++i) shared->enqueue([caller] { begin_worker(caller); });
+  } catch (...) {
+  }
+}
+
 StepScope::StepScope() : counts_(!on_background_thread() && !in_step) {
   if (counts_) in_step = true;
 }

@@ -23,6 +23,11 @@ int threads();
 void parallel_for(std::int64_t count, std::int64_t grain,
                   const std::function<void(std::int64_t, std::int64_t)>& body);
 
+// So many of the threads that help with direct calls wake up, and look for work for some tens of
+// microseconds: for a call that will use them soon, because a thread that sleeps needs as long to wake up as
+// to copy hundreds of frames. Does nothing where there is no memory for it.
+void wake_helpers(int count) noexcept;
+
 // A frame is being computed in this thread: while it exists, parallel_for here uses the steps' arena. A large
 // call that steps many sessions in the background is not a frame: there it changes nothing.
 class StepScope {

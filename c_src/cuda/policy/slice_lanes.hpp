@@ -46,8 +46,8 @@ class SliceLanes {
   // From now on so many slices of so many rows allocate nothing. Throws out_of_memory.
   void reserve(std::int64_t slices, std::int64_t rows);
   // Computes all of them after an event, and returns when every output and every next state is written:
-  // whether all frames were finite. Throws only when none of their work still runs. chained: each starts from the state that the one before
-  // leaves.
+  // whether all frames were finite. Throws only when none of their work still runs. chained: each starts from
+  // the state that the one before leaves.
   bool run(const std::vector<Slice>& slices, bool chained, CUevent after, const SliceHooks& hooks = {});
 
  private:

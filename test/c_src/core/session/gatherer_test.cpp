@@ -2,6 +2,8 @@
 // and the order of one that its caller steps.
 #include "core/session/gatherer.hpp"
 
+#include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -201,6 +203,119 @@ TEST_CASE("on many cores an answer that takes its time holds up no launch", "[se
   for (auto& answer : answers) answer.get();
   CHECK(fleet.launches.sizes()[1] == kLarge);
   CHECK(fleet.launches.sizes().size() == 2 + kRounds);
+}
+
+namespace {
+
+// Frames whose owner is asked to deliver the answers around them, and what it was given.
+class Owner {
+ public:
+  explicit Owner(bool takes) : takes_(takes) {}
+  std::future<GatheredAnswer> submit(Session& session, const float* obs) {
+    auto frame = std::make_unique<Frame>(*this, session, obs);
+    auto future = frame->promise.get_future();
+    session.submit(std::move(frame), true);
+    return future;
+  }
+  // Until it was asked so often.
+  void await(std::size_t count) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [&] { return asked_ >= count; });
+  }
+  std::vector<std::unique_ptr<GatheredAnswers>> take() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return std::move(given_);
+  }
+
+ private:
+  struct Frame final : GatheredFrame {
+    Frame(Owner& of, Session& session, const float* obs) : GatheredFrame(session, obs, false), owner(of) {}
+    void answer(const float* out, const Action&, const GatheredLaunch& launch) noexcept override {
+      promise.set_value({Out(out, out + test::kOracleOut), {}, launch.frames});
+    }
+    void fail(const std::exception_ptr& error) noexcept override { promise.set_exception(error); }
+    bool pass_on(std::unique_ptr<GatheredAnswers>& answers) noexcept override {
+      const std::lock_guard<std::mutex> lock(owner.mutex_);
+      ++owner.asked_;
+      if (owner.takes_) owner.given_.push_back(std::move(answers));
+      owner.changed_.notify_all();
+      return owner.takes_;
+    }
+    Owner& owner;
+    std::promise<GatheredAnswer> promise;
+  };
+
+  const bool takes_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::unique_ptr<GatheredAnswers>> given_;
+  std::size_t asked_ = 0;
+};
+
+// Sessions 1 to `count` at frames of the same numbers, each third of them from a thread of its own, in one
+// launch.
+std::vector<std::future<GatheredAnswer>> submit_from_threads(Fleet& fleet, Owner& owner, std::size_t count) {
+  std::vector<std::future<GatheredAnswer>> answers(count);
+  fleet.launches.hold();
+  auto first = submit(fleet.at(0), obs(0));
+  fleet.launches.await(1);
+  for (std::size_t third = 0; third < 3; ++third) {
+    std::thread([&] {
+      for (std::size_t i = third; i < count; i += 3) answers[i] = owner.submit(fleet.at(i + 1), obs(i + 1));
+    }).join();
+  }
+  fleet.launches.release();
+  first.get();
+  return answers;
+}
+
+bool is_ready(const std::future<GatheredAnswer>& answer) {
+  return answer.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+}
+
+}  // namespace
+
+TEST_CASE("the answers of many frames are passed on by the threads that they came from",
+          "[session][gather]") {
+  constexpr std::size_t kCount = 60;
+  Fleet fleet(kCount + 1, make_oracle(), GENERATE(kFewCores, kManyCores));
+  Owner owner(true);
+  auto answers = submit_from_threads(fleet, owner, kCount);
+  owner.await(3);
+  auto given = owner.take();
+  REQUIRE(given.size() == 3);
+  CHECK(std::none_of(answers.begin(), answers.end(), is_ready));
+  // Other launches go on meanwhile, in memory of their own.
+  for (std::size_t t = 1; t <= 5; ++t) CHECK(submit(fleet.at(0), obs(t)).get().frames == 1);
+  // Each has the frames of one thread. Of the last nothing is delivered but at its end.
+  given[0]->deliver();
+  given[0]->deliver();
+  CHECK(std::count_if(answers.begin(), answers.end(), is_ready) == kCount / 3);
+  std::thread([&] { given[1]->deliver(); }).join();
+  CHECK(std::count_if(answers.begin(), answers.end(), is_ready) == 2 * kCount / 3);
+  given.clear();
+  for (std::size_t i = 0; i < kCount; ++i) {
+    REQUIRE(is_ready(answers[i]));
+    const GatheredAnswer answer = answers[i].get();
+    CHECK(answer.frames == kCount);
+    const auto [out, state] = alone({i + 1});
+    CHECK(answer.out == out);
+    CHECK(fleet.at(i + 1).export_state() == state);
+  }
+}
+
+TEST_CASE("answers that nobody takes are delivered, and those of few frames are not passed on",
+          "[session][gather]") {
+  constexpr std::size_t kCount = 60, kFew = 20;
+  Fleet fleet(kCount + 1, make_oracle(), GENERATE(kFewCores, kManyCores));
+  Owner unwilling(false);
+  auto answers = submit_from_threads(fleet, unwilling, kCount);
+  for (std::size_t i = 0; i < kCount; ++i) CHECK(answers[i].get().out == alone({i + 1}).first);
+  unwilling.await(3);
+  Owner asked(true);
+  auto few = submit_from_threads(fleet, asked, kFew);
+  for (std::size_t i = 0; i < kFew; ++i) CHECK(few[i].get().out == alone({i + 1, i + 1}).first);
+  CHECK(asked.take().empty());
 }
 
 TEST_CASE("a launch that fails is an error of each of its frames, and changes no state",

@@ -94,6 +94,20 @@ TEST_CASE("an exception of a body reaches the caller, and the threads still work
   CHECK(sum == 1000);
 }
 
+TEST_CASE("threads that were woken for nothing, and for a call", "[parallel]") {
+  const RestoreThreads restore;
+  for (const int count_threads : {1, 2, 5}) {
+    set_threads(count_threads);
+    for (const int helpers : {0, 1, 3}) {
+      wake_helpers(helpers);
+      std::atomic<std::int64_t> visits{0};
+      parallel_for(100, 1, [&](std::int64_t begin, std::int64_t end) { visits += end - begin; });
+      CHECK(visits == 100);
+      wake_helpers(helpers);
+    }
+  }
+}
+
 TEST_CASE("callers overlap, nest and change the thread count safely", "[parallel]") {
   const RestoreThreads restore;
   std::atomic<std::int64_t> total{0};

@@ -89,9 +89,24 @@ TEST_CASE("many frames are padded as few are", "[cuda][policy]") {
     std::vector<Line> few(static_cast<std::size_t>(kFrames * dims.frame_size()) / 16), many = few;
     // Frames that are not aligned.
     dims.pad_frames(frames.data() + 1, kFrames, few[0].values);
-    dims.stream_frames(frames.data() + 1, kFrames, many[0].values);
+    CHECK(dims.stream_frames(frames.data() + 1, kFrames, many[0].values));
     CHECK(std::memcmp(few.data(), many.data(), few.size() * sizeof(Line)) == 0);
     CHECK(few[0].values[0] == frames[1]);
+    // Any value of any frame that is not finite is found, and none beside them.
+    std::vector<float> spoiled = frames;
+    int unseen = 0, false_finds = 0;
+    for (std::size_t at = 0; at < spoiled.size(); ++at) {
+      for (const std::uint32_t bits : {0x7f800000u, 0xff800000u, 0x7fc00000u, 0xff800001u}) {
+        std::memcpy(&spoiled[at], &bits, 4);
+        const bool finite = dims.stream_frames(spoiled.data() + 1, kFrames, many[0].values);
+        (at == 0 ? false_finds : unseen) += finite == (at != 0);
+      }
+      spoiled[at] = 3e38f;
+      false_finds += !dims.stream_frames(spoiled.data() + 1, kFrames, many[0].values);
+      spoiled[at] = frames[at];
+    }
+    CHECK(unseen == 0);
+    CHECK(false_finds == 0);
   }
 }
 

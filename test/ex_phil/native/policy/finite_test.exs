@@ -64,6 +64,30 @@ defmodule ExPhil.Native.Policy.FiniteTest do
     end
   end
 
+  # More agents than a GPU steps in one launch: it looks at such frames while it copies them.
+  backend_test "a batch of many agents refuses it, and leaves every state alone", %{backend: backend} do
+    model = Policy.load!(Policies.checkpoint(), backend: backend)
+    width = model.info.d_input
+
+    for count <- [60, 600] do
+      sessions = for _ <- 1..count, do: Policy.new_session!(model)
+      before = Policy.step_batch!(sessions, frames(width, 1..count))
+      states = Enum.map(sessions, &Policy.export_state!/1)
+      next = frames(width, 2..(count + 1))
+
+      for {row, bad} <- Enum.zip([0, 1, div(count, 2), count - 1], @bad) do
+        words = ["value 5 of row #{row} is"]
+        call = &Policy.step_batch(sessions, &1)
+        next |> spoiled(row * width + 5, bad) |> call.() |> assert_refused("obs", words)
+      end
+
+      assert Enum.map(sessions, &Policy.export_state!/1) == states
+      twins = for _ <- 1..count, do: Policy.new_session!(model)
+      assert Policy.step_batch!(twins, frames(width, 1..count)) == before
+      assert Policy.step_batch!(sessions, next) == Policy.step_batch!(twins, next)
+    end
+  end
+
   backend_test "windows and a warm start refuse it", %{backend: backend} do
     model = Policy.load!(Policies.checkpoint(), backend: backend)
     width = model.info.d_input

@@ -46,6 +46,40 @@ defmodule ExPhil.Native.Policy.GatherTest do
     assert Policy.info!(plain).gathered == nil
   end
 
+  # Launches of many frames: one of the callers delivers the answers of others, and it may be killed before it has.
+  backend_test "hundreds of processes at once, of which some are killed", %{backend: backend} do
+    plain = Policy.load!(Policies.checkpoint(), backend: backend)
+    policy = load(backend)
+    frames = Policies.frames(64)
+    test = self()
+
+    players =
+      for agent <- 1..300 do
+        session = Policy.new_session!(policy)
+
+        {pid, _} =
+          spawn_monitor(fn ->
+            receive do: (:play -> :ok)
+            answers = for i <- 1..20, do: Policy.step!(session, frame(frames, agent, i))
+            send(test, {:played, agent, answers})
+          end)
+
+        {agent, pid}
+      end
+
+    for {_, pid} <- players, do: send(pid, :play)
+    {killed, kept} = Enum.split_with(players, fn {agent, _} -> rem(agent, 3) == 0 end)
+    for {_, pid} <- killed, do: Process.exit(pid, :kill)
+    for {_, pid} <- players, do: assert_receive({:DOWN, _, :process, ^pid, _}, 60_000)
+
+    for {agent, _} <- kept do
+      assert_received {:played, ^agent, answers}
+      if rem(agent, 10) == 1, do: assert(answers == expected(plain, frames, agent, 20) |> elem(0))
+    end
+
+    assert Policy.info!(policy).gathered.frames >= 200 * 20 - 1
+  end
+
   @tag :shared
   backend_test "processes that play the recorded match get the bits of lone steps", %{backend: backend} do
     obs = Shared.read("melee/match.safetensors")["obs"]
