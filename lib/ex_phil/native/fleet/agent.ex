@@ -17,11 +17,12 @@ defmodule ExPhil.Native.Fleet.Agent do
 
   # `peer`: the copy of an owner, the owner of a copy; `peer_member` the member of that node
   # (ExPhil.Native.Fleet.View). `pending`: what the copy may not have yet, newest first, numbered by
-  # `sequence`. `maker` is the process that makes another copy, `since` the news that this copy has
+  # `sequence`. `recorded`: the session can go back over the frames before those that it
+  # has played here. `maker` is the process that makes another copy, `since` the news that this copy has
   # not got yet; no copy is made before the time `copy_at` (ExPhil.Native.Fleet.Copy). `played`: the last frame of a copy's own session.
   defstruct [:fleet, :key, :role, :options, :session, :device, :log, :played] ++
               [:peer, :peer_member, :monitor, :mover, :used, :exported, :moved_to, :maker, :copy_at] ++
-              [pending: [], since: [], sequence: 0, armed: false, promoting: false]
+              [pending: [], since: [], sequence: 0, armed: false, promoting: false, recorded: true]
 
   @doc """
   Starts the owner of a new agent on this node, unless more than `most` agents play here by now. Called by the key's registrar, in the view of
@@ -259,7 +260,7 @@ defmodule ExPhil.Native.Fleet.Agent do
     # Answers that were given stay, in this log and in the copy's.
     case Player.build(switched, place, state.options) do
       {:ok, session, _} ->
-        state = %{state | session: session, log: switched}
+        state = %{state | session: session, log: switched, recorded: true}
         {:ok, Copy.tell(state, {:switch, generation, Log.answers(switched)})}
 
       {:error, _} = error ->

@@ -5,7 +5,7 @@ defmodule ExPhil.Native.Fleet.Frames do
   # its process.
 
   alias ExPhil.Native.Error
-  alias ExPhil.Native.Fleet.{Copy, Log, Player}
+  alias ExPhil.Native.Fleet.{Copy, Devices, Log, Player}
 
   @doc """
   The answers to the frames from `number` on, `{{:ok, answers} | {:error, error}, state}`; `{:retry, state}` where a new agent ought to have a
@@ -66,8 +66,26 @@ defmodule ExPhil.Native.Fleet.Frames do
         state = Copy.tell(%{state | log: log}, {:frames, from, Enum.map(frames, &{kind, &1, nil})})
         {{:ok, kept ++ answers}, state}
 
+      {:error, %Error{kind: :limit_exceeded}} = error when not state.recorded ->
+        case recorded(state, error) do
+          {:ok, state} -> advance(state, from, back, kind, frames, kept)
+          error -> {error, state}
+        end
+
       {:error, _} = error ->
         {error, state}
+    end
+  end
+
+  # With a session that can go back over the frames before those that it has played here. Not where the node has other weights by now:
+  # then this agent will have a new session too.
+  defp recorded(%{fleet: fleet, log: %{generation: generation} = log} = state, error) do
+    with {place, ^generation} <- Devices.place(fleet, state.device, generation),
+         {:ok, session, log} <- Player.build(log, place, state.options) do
+      {:ok, %{state | session: session, log: log, recorded: true}}
+    else
+      {:error, _} = failed -> failed
+      {_place, _other} -> error
     end
   end
 

@@ -7,14 +7,18 @@ defmodule ExPhil.Native.Fleet.Player do
 
   @type answers :: [binary() | Policy.Action.t()]
 
-  @doc "A session that is where the log ends, and the log with an answer to each frame that was played for it."
-  @spec build(Log.t(), Devices.place(), keyword()) :: {:ok, Policy.session(), Log.t()} | {:error, Error.t()}
-  def build(log, place, options) do
+  @doc """
+  A session that is where the log ends, and the log with an answer to each frame that was played for it. With `recorded` it can go back over
+  the last frames as far as its history says; without, steps are played in one pass, which takes a half of the time or less.
+  """
+  @spec build(Log.t(), Devices.place(), keyword(), boolean()) ::
+          {:ok, Policy.session(), Log.t()} | {:error, Error.t()}
+  def build(log, place, options, recorded \\ true) do
     {state, frames} = Log.replay(log)
 
     with {:ok, session} <- Devices.new_session(place, options),
          {:ok, session} <- import_state(session, state),
-         {:ok, answers} <- replay(session, frames, log) do
+         {:ok, answers} <- replay(session, frames, log, recorded) do
       numbers = for {number, _} <- frames, do: number
       {:ok, session, Log.put_answers(log, Map.new(Enum.zip(numbers, answers)))}
     end
@@ -54,8 +58,8 @@ defmodule ExPhil.Native.Fleet.Player do
 
   # The last `history` frames are recorded by the session, as they were when they were played: it can go back
   # over them. Frames before those go the fastest way.
-  defp replay(session, frames, %{last: last, history: history}) do
-    {early, recent} = Enum.split_while(frames, fn {number, _} -> number <= last - history end)
+  defp replay(session, frames, %{last: last, history: history}, recorded) do
+    {early, recent} = Enum.split_while(frames, fn {number, _} -> not recorded or number <= last - history end)
 
     with {:ok, first} <- in_runs(early, &early(session, history, &1, &2)),
          {:ok, rest} <- in_runs(recent, &chunks(session, history, &1, &2)),

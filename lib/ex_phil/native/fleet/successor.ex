@@ -145,7 +145,7 @@ defmodule ExPhil.Native.Fleet.Successor do
   # The table has the owner before it has no copy any more.
   defp owning(state) do
     with {:ok, state} <-
-           if(state.session, do: {:ok, state}, else: Turns.run(state.fleet, fn -> build(state) end)) do
+           if(state.session, do: {:ok, state}, else: Turns.run(state.fleet, fn -> build(state, false) end)) do
       if is_reference(state.monitor), do: Process.demonitor(state.monitor, [:flush])
       Directory.enter(state.fleet, :owner, state.key, state.device)
       Directory.leave(state.fleet, :copy, state.key, self())
@@ -167,11 +167,13 @@ defmodule ExPhil.Native.Fleet.Successor do
     end
   end
 
-  defp build(%{fleet: fleet, log: log} = state) do
+  # When a node has died a hundred agents are built at once, and few of them will go back: their frames are recorded when one does
+  # (ExPhil.Native.Fleet.Frames).
+  defp build(%{fleet: fleet, log: log} = state, recorded \\ true) do
     with {index, place, generation} <- Devices.pick(fleet, log.generation),
          log = if(generation == log.generation, do: log, else: Log.switch(log, generation)),
-         {:ok, session, log} <- Player.build(log, place, state.options) do
-      {:ok, %{state | session: session, log: log, device: index, played: log.last}}
+         {:ok, session, log} <- Player.build(log, place, state.options, recorded) do
+      {:ok, %{state | session: session, log: log, device: index, played: log.last, recorded: recorded}}
     else
       nil -> {:error, Error.new(:unavailable, "", "#{node()} has no device")}
       {:error, _} = error -> error

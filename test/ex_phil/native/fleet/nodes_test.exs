@@ -305,6 +305,32 @@ defmodule ExPhil.Native.Fleet.NodesTest do
     assert {:ok, _} = Fleet.act(fleet, :agent, 0, obs(0), @patient)
   end
 
+  test "an agent whose node has died goes back over the frames that it played there", context do
+    %{fleet: fleet, options: options, policy: policy} = context
+    start_here(options)
+    vms = for _ <- 1..3, do: start_there(options)
+    settled(fleet, [node() | for({_, node} <- vms, do: node)])
+    session = Policy.new_session!(policy, options[:session])
+    step = &Fleet.step!(fleet, :key, &1, obs(&2), @patient)
+    for number <- 0..19, do: assert(step.(number, number) == Policy.step!(session, obs(number)))
+    [owning] = playing(fleet)
+    {peer, _} = Enum.find(vms, fn {_, node} -> node == owning end)
+    kill(peer)
+    assert step.(20, 20) == Policy.step!(session, obs(20))
+
+    # Beyond the history nothing changes; then as far as it goes, and once more over frames that were played since.
+    assert {:error, %Error{kind: :limit_exceeded}} = Fleet.step(fleet, :key, 20 - @history, obs(99), @patient)
+
+    Policy.rollback!(session, @history)
+    from = 21 - @history
+
+    for number <- from..30,
+        do: assert(step.(number, 100 + number) == Policy.step!(session, obs(100 + number)))
+
+    Policy.rollback!(session, 3)
+    for number <- 28..40, do: assert(step.(number, number) == Policy.step!(session, obs(number)))
+  end
+
   test "an agent plays on while its next copy is made, and that copy has those frames", context do
     %{fleet: fleet, options: options, policy: policy} = context
     start_here(options)
