@@ -55,7 +55,7 @@ defmodule ExPhil.Native.Policy.Interface.Loading do
       frames and more, the next one waits up to a quarter of a millisecond for others. Each caller has the answer of a lone step, with
       its bits and its errors, and waits for it without a scheduler. A process that plays alone pays nothing: its frames are computed
       where they are called, as without the option. Frames are taken in their order. Of many frames in one launch some callers are woken
-      first and send the answers of others: do not suspend a process that waits for a frame. Sessions of every kind gather, except those with
+      first and send the answers of others: give them all one priority, and do not suspend one that waits for a frame. Sessions of every kind gather, except those with
       `latency: :armed`. `info/1` says how many frames there were in how many launches.
 
       On several GPUs, `device: [0, 1]` or `device: :all`, the weights are on each. A new session goes to the device with the fewest
