@@ -150,7 +150,7 @@ struct Decoder<std::tuple<Elements...>> {
 };
 
 // Messages that the library sends in this thread meanwhile are sent by what this environment belongs to, as
-// the VM wants it of a thread of its own. Outside of such an object sending_env() is null, as it must be on
+// the VM wants it of a thread of its own. Outside of such an object env() is null, as it must be on
 // any other thread.
 class SendingFrom {
  public:

@@ -4,9 +4,9 @@
 #include <time.h>
 
 #include <algorithm>
-#include <array>
 
 #include "core/error.hpp"
+#include "core/session/launched_frames.hpp"
 #include "core/session/session.hpp"
 #include "core/work/background.hpp"
 #include "core/work/own_thread.hpp"
@@ -23,17 +23,6 @@ constexpr int kCrowd = 8;
 // for the queue of a scheduler that has lost its core. So several threads answer. The one that launches
 // answers only where all frames are one part, and on few cores, where it is alone.
 constexpr int kCoresPerThread = 4, kFewCores = 8, kMostAnswering = 4;
-// The answers that one thread delivers: at least so many, where there are, so that few frames wake few
-// threads; and at most so many of one lane, because the last waits for all others, and a scheduler that
-// delivers them does nothing else.
-constexpr std::size_t kLeastAnswers = 8, kMostAnswers = 32;
-// Answers are passed on where a launch has at least kPassedOn of them, and a part kLeastPassedOn. Fewer come
-// from a machine that has time for their messages, or none at all, and there the way through another process
-// is the longer one: of 80 agents on two cores 5 to 10% of the frames were late after a node had died, 3 to
-// 4% where none was passed on.
-constexpr std::size_t kPassedOn = 32, kLeastPassedOn = 4;
-// Threads that submit frames; where there are more, some have the same number.
-constexpr std::size_t kLanes = 256;
 // Where launches on a device have at least so many frames, a launch waits for more of them for as long as it
 // usually takes itself, at most kMostPause. So launches take at most half of the time, and a frame is
 // answered at most a launch later. Processes that wake by the VM's timers do so at the beginning of each
@@ -50,87 +39,7 @@ double microseconds_of(clockid_t clock) {
   return static_cast<double>(time.tv_sec) * 1e6 + static_cast<double>(time.tv_nsec) * 1e-3;
 }
 
-std::size_t this_lane() noexcept {
-  static std::atomic<std::size_t> threads{0};
-  thread_local const std::size_t lane = threads.fetch_add(1, std::memory_order_relaxed) % kLanes;
-  return lane;
-}
-
 }  // namespace
-
-void GatheredFrame::begin(Session& session, const float* obs, bool acts) {
-  session_ = &session;
-  acts_ = acts;
-  obs_.assign(obs, obs + session.policy()->config().d_input);
-}
-
-// With its outputs, or null where it has none. Its session is free then.
-Action GatheredFrame::end(const float* out) noexcept {
-  Action action;
-  if (out != nullptr && acts_) action = session_->choose_locked(out, *noise_);
-  session_->mutex_.unlock();
-  return action;
-}
-
-// What one thread launches and several answer; its memory is used again.
-struct LaunchedFrames {
-  std::vector<GatheredFramePtr> frames;
-  std::size_t d_output = 0;
-  std::vector<float> out;  // {frames, d_output}
-  std::exception_ptr error;
-  GatheredLaunch told;
-  float microseconds = 0;
-  // The frames in the order of their answers, and where in it each part ends that one thread delivers.
-  std::vector<std::size_t> order, ends;
-  std::size_t taken = 0;                   // parts that some thread delivers; with the gatherer's mutex
-  std::atomic<std::size_t> unanswered{0};  // parts; none: the launch is unused
-
-  // With room for so many frames: nothing below allocates but `out`.
-  explicit LaunchedFrames(std::size_t most) { frames.reserve(most), order.reserve(most), ends.reserve(most); }
-  std::size_t begin_of(std::size_t part) const { return part == 0 ? 0 : ends[part - 1]; }
-  void order_answers() noexcept;
-  void deliver(std::size_t part) noexcept;
-};
-
-// By the lanes of the frames, and within a lane as they came.
-void LaunchedFrames::order_answers() noexcept {
-  std::array<std::size_t, kLanes + 1> next{};
-  for (const GatheredFramePtr& frame : frames) ++next[frame->lane_ + 1];
-  for (std::size_t lane = 0; lane < kLanes; ++lane) next[lane + 1] += next[lane];
-  order.resize(frames.size());
-  for (std::size_t i = 0; i < frames.size(); ++i) order[next[frames[i]->lane_]++] = i;
-  ends.clear();
-  std::size_t begin = 0;
-  for (std::size_t i = 1; i < order.size(); ++i) {
-    const bool of_another_lane = frames[order[i]]->lane_ != frames[order[i - 1]]->lane_;
-    if (i - begin < (of_another_lane ? kLeastAnswers : kMostAnswers)) continue;
-    ends.push_back(i);
-    begin = i;
-  }
-  ends.push_back(order.size());
-}
-
-// A session may be gone when its frame is released, and with the last one the gatherer.
-void LaunchedFrames::deliver(std::size_t part) noexcept {
-  for (std::size_t at = begin_of(part); at < ends[part]; ++at) {
-    const std::size_t row = order[at];
-    const GatheredFramePtr frame = std::move(frames[row]);
-    const float* const values = out.data() + row * d_output;
-    const Action action = frame->end(error ? nullptr : values);
-    if (error) {
-      frame->fail(error);
-    } else {
-      frame->answer(values, action, told);
-    }
-  }
-  unanswered.fetch_sub(1, std::memory_order_release);
-}
-
-void GatheredAnswers::deliver() noexcept {
-  if (delivered_.exchange(true)) return;
-  const std::shared_ptr<LaunchedFrames> launch = std::move(launch_);
-  launch->deliver(part_);
-}
 
 Gatherer::Gatherer(std::shared_ptr<Policy> policy, int cores)
     : policy_(std::move(policy)),
@@ -211,7 +120,6 @@ void Gatherer::wake_launching_thread() noexcept {
 }
 
 void Gatherer::submit(GatheredFramePtr submitted) noexcept {
-  submitted->lane_ = this_lane();
   const bool first = waiting_.push(submitted.release());
   // Whoever submitted the frame before has woken the thread, and who has the turn looks when it ends.
   if (first && !launching_.load() && launcher_.idle.load() > 0) wake_launching_thread();
@@ -295,18 +203,16 @@ void Gatherer::run_launch(std::unique_lock<std::mutex>& lock) {
   if (launching_.exchange(true)) return;  // by a caller, who wakes a thread at its end
   if (waiting_.empty()) return launching_.store(false);
   lock.unlock();
-  std::shared_ptr<LaunchedFrames> launch = unused_launch();
-  while (launch == nullptr) {  // no memory: some will be unused soon
+  std::shared_ptr<LaunchedFrames> launch;
+  while ((launch = unused_launch()) == nullptr) {  // no memory: some will be unused soon
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    launch = unused_launch();
   }
   pause_before_launch();
   note_frame();
   take_waiting(*launch);
   compute(*launch);
-  launch->order_answers();
-  const std::size_t parts = launch->ends.size();
-  launch->unanswered.store(parts, std::memory_order_relaxed);  // before any thread has a part
+  launch->cut_answers();
+  const std::size_t parts = launch->parts();
   count_launch(launch->frames.size());
   usual_frames_ += (static_cast<float>(launch->frames.size()) - usual_frames_) / kUsual;
   usual_microseconds_ += (launch->microseconds - usual_microseconds_) / kUsual;
@@ -314,10 +220,9 @@ void Gatherer::run_launch(std::unique_lock<std::mutex>& lock) {
   waiting_since_ = waiting_.empty() ? std::nullopt : std::optional(Clock::now());
   launching_.store(false);
   lock.lock();
-  launch->taken = 0;
   answering_.push_back(launch);
   // To wake another thread for few would take longer.
-  if (launch->frames.size() <= kLeastAnswers) return answer_some(lock);
+  if (launch->frames.size() <= LaunchedFrames::kLeastAnswers) return answer_some(lock);
   for (std::size_t i = 0; i < std::min(parts, answering_threads_); ++i) answerers_.wake.notify_one();
 }
 
@@ -331,7 +236,7 @@ void Gatherer::pause_before_launch() const noexcept {
 // There are few: as many as have answers that nobody has delivered yet. null where there is no memory.
 std::shared_ptr<LaunchedFrames> Gatherer::unused_launch() noexcept {
   for (const auto& launch : launches_made_) {
-    if (launch->unanswered.load(std::memory_order_acquire) == 0) return launch;
+    if (launch->unused()) return launch;
   }
   try {
     launches_made_.reserve(launches_made_.size() + 1);
@@ -383,23 +288,10 @@ void Gatherer::compute(LaunchedFrames& launch) noexcept {
 void Gatherer::answer_some(std::unique_lock<std::mutex>& lock) {
   const std::shared_ptr<LaunchedFrames> launch = answering_.front();
   const std::size_t part = launch->taken++;
-  if (launch->taken == launch->ends.size()) answering_.erase(answering_.begin());
+  if (launch->taken == launch->parts()) answering_.erase(answering_.begin());
   lock.unlock();
-  if (!pass_on(launch, part)) launch->deliver(part);
+  LaunchedFrames::answer(launch, part);
   lock.lock();
-}
-
-// False where nothing was done.
-bool Gatherer::pass_on(const std::shared_ptr<LaunchedFrames>& launch, std::size_t part) noexcept {
-  const std::size_t begin = launch->begin_of(part);
-  if (launch->order.size() < kPassedOn || launch->ends[part] - begin < kLeastPassedOn) return false;
-  try {
-    auto answers = std::make_unique<GatheredAnswers>(launch, part);  // which delivers them at its end
-    launch->frames[launch->order[begin]]->pass_on(answers);
-    return true;
-  } catch (const std::bad_alloc&) {
-    return false;
-  }
 }
 
 }  // namespace exphil::core
