@@ -9,7 +9,7 @@ defmodule ExPhil.Native.Fleet.Player do
 
   @doc """
   A session that is where the log ends, and the log with an answer to each frame that was played for it. With `recorded` it can go back over
-  the last frames as far as its history says; without, steps are played in one pass, which takes a half of the time or less.
+  the last frames as far as its history says; without, steps are played in one pass, which takes a third to two thirds of the time.
   """
   @spec build(Log.t(), Devices.place(), keyword(), boolean()) ::
           {:ok, Policy.session(), Log.t()} | {:error, Error.t()}
