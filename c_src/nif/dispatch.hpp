@@ -110,8 +110,10 @@ struct Nif<Function, Arguments> {
   static Term queued(ErlNifEnv* env, int argc, const Term argv[]) noexcept {
     const HeldTimer held;
     const Work work = estimate(env, argv);
-    if (work.helpers > 0) core::wake_helpers(work.helpers);
-    if (!work.large) return schedule(env, work.kind, argc, argv);
+    if (!work.large) {
+      if (work.helpers > 0) core::wake_helpers(work.helpers);
+      return schedule(env, work.kind, argc, argv);
+    }
     try {
       return submit_call(env, work.kind, job_device(env, argv), run, argc, argv);
     } catch (...) {

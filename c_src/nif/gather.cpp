@@ -81,8 +81,8 @@ class GatheredCall final : public core::GatheredFrame {
   // As {ref, {:deliver, answers}}. When the message is there, this object may be another frame's.
   bool pass_on(std::unique_ptr<core::GatheredAnswers>& answers) noexcept override {
     thread_local const MessageEnv env;
-    static const Term deliver = enif_make_atom(env.get(), "deliver");
     if (env.get() == nullptr) return false;
+    static const Term deliver = enif_make_atom(env.get(), "deliver");
     const ErlNifPid caller = caller_;
     AnswersHandle* handle = nullptr;
     try {

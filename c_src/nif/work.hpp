@@ -11,7 +11,7 @@ namespace exphil::nif {
 struct Work {
   core::JobKind kind = core::JobKind::compute;
   bool large = false;  // does not hold a dirty scheduler: it is queued
-  int helpers = 0;     // threads that it wants soon: core::wake_helpers
+  int helpers = 0;     // threads that a dirty job wants soon: core::wake_helpers
 };
 
 // The kind of a call whose first argument is `first`: a model, a session, a layer, a list of sessions, or a
