@@ -4,30 +4,25 @@
 #include <utility>
 
 namespace exphil::cuda {
-namespace {
-
 // cuPointerGetAttributes answers for any address, with 0 for one that it does not know.
 // cuMemHostGetDevicePointer fails for it, which compute-sanitizer reports as an error.
-bool is_pinned_at(const char* data) {
+CUdeviceptr pinned_address(const void* data, std::size_t bytes) {
   unsigned type = 0;
-  CUpointer_attribute attribute = CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
-  void* values[] = {&type};
+  CUdeviceptr found = 0, start = 0;
+  std::size_t size = 0;
+  CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
+                                      CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE};
+  void* values[] = {&type, &found, &start, &size};
   const auto address = reinterpret_cast<CUdeviceptr>(data);
-  return driver().cuPointerGetAttributes(1, &attribute, values, address) == CUDA_SUCCESS &&
-         type == CU_MEMORYTYPE_HOST;
+  const bool known = driver().cuPointerGetAttributes(4, attributes, values, address) == CUDA_SUCCESS &&
+                     type == CU_MEMORYTYPE_HOST;
+  return known && found - start + bytes <= size ? found : 0;
 }
-
-bool is_pinned(const void* data, std::size_t bytes) {
-  const char* const first = static_cast<const char*>(data);
-  return is_pinned_at(first) && is_pinned_at(first + bytes - 1);
-}
-
-}  // namespace
 
 void Download::add(CUstream stream, void* to, CUdeviceptr from, std::size_t bytes) {
   if (to == nullptr || bytes == 0) return;
   void* target = to;
-  if (!is_pinned(to, bytes)) {
+  if (pinned_address(to, bytes) == 0) {
     Staged staged{to, bytes, context_.pinned_pool().try_stage(bytes)};
     if (staged.buffer) {
       target = staged.buffer.data();

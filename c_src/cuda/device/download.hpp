@@ -11,6 +11,9 @@
 
 namespace exphil::cuda {
 
+// Where a kernel finds host memory that is pinned; 0 where it is not.
+CUdeviceptr pinned_address(const void* data, std::size_t bytes);
+
 class Download {
  public:
   explicit Download(Context& context) : context_(context) {}

@@ -207,7 +207,7 @@ void SliceLanes::add_pieces(Lane& lane, int part, std::pair<std::int64_t, std::i
 
 void SliceLanes::add_answers(Lane& lane, std::vector<Piece>* pieces) {
   std::int64_t rows = 0;
-  if (lane.pending != nullptr && lane.pending->out != nullptr) {
+  if (lane.pending != nullptr && lane.pending->out != nullptr && lane.pending->pinned_out == 0) {
     const RowJob& job = lane.pending->job;
     rows = job.last_only ? job.sequences : job.rows;
   }
@@ -320,17 +320,19 @@ void SliceLanes::launch(Lane& lane) {
   }
   const std::int64_t out_rows = job.last_only ? job.sequences : job.rows;
   const auto bytes = static_cast<std::size_t>(out_rows * dims_.outputs()) * 4;
-  const bool direct = bytes <= kMostDirectOutput;
-  job.out = direct ? as_pointer<float>(lane.buffers.host_out.device_address()) : lane.buffers.out.as<float>();
+  // A graph's kernels write where they wrote before.
+  const bool itself = slice.pinned_out != 0, direct = bytes <= kMostDirectOutput && !(itself && slice.graphs);
+  const CUdeviceptr host_out = itself ? slice.pinned_out : lane.buffers.host_out.device_address();
+  job.out = direct ? as_pointer<float>(host_out) : lane.buffers.out.as<float>();
   if (slice.graphs) {
     lane.graphs.enqueue(kernels_, stream, lane.buffers, job);
   } else {
     kernels_.enqueue(stream, lane.buffers, job);
   }
   if (!direct && slice.out != nullptr) {
-    context_.check(
-        driver().cuMemcpyDtoHAsync(lane.buffers.host_out.data(), lane.buffers.out.address(), bytes, stream),
-        "cuMemcpyDtoHAsync");
+    void* const to = itself ? slice.out : lane.buffers.host_out.data();
+    context_.check(driver().cuMemcpyDtoHAsync(to, lane.buffers.out.address(), bytes, stream),
+                   "cuMemcpyDtoHAsync");
   }
   lane.done.record(stream);
   lane.pending = &slice, lane.next = nullptr;

@@ -25,9 +25,10 @@ struct Slice {
   const float* const* windows = nullptr;  // or instead, for each sequence, {job.seq, d_input}
   // One for each row of a batch, or for each sequence; may be null.
   const policy::StatePlace* states = nullptr;
-  float* out = nullptr;  // {out_rows, d_output}; null: not needed
-  bool graphs = false;   // launched as a graph
-  RowJob job;            // launch() fills in keep_states and out
+  float* out = nullptr;        // {out_rows, d_output}; null: not needed
+  CUdeviceptr pinned_out = 0;  // the same, where the device writes it itself: it is in pinned memory
+  bool graphs = false;         // launched as a graph
+  RowJob job;                  // launch() fills in keep_states and out
 };
 
 // What the calling thread does besides. Both may be empty.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "cuda/device/download.hpp"
+
 namespace exphil::cuda {
 namespace {
 
@@ -32,6 +34,9 @@ bool SlicePipeline::batch(const policy::StatePlace* states, std::int64_t count, 
                           const SliceHooks& hooks) {
   std::vector<Slice> slices;
   const std::int64_t each = batch_rows(count);
+  const auto bytes = static_cast<std::size_t>(count * dims_.outputs()) * sizeof(float);
+  const bool ask = rows.rows == nullptr && bytes >= static_cast<std::size_t>(tuning_.pinned_answers);
+  const CUdeviceptr pinned_out = ask ? pinned_address(rows.out, bytes) : 0;
   for (std::int64_t first = 0; first < count; first += each) {
     Slice slice;
     slice.job.batch = true;
@@ -45,6 +50,8 @@ bool SlicePipeline::batch(const policy::StatePlace* states, std::int64_t count, 
       slice.rows = rows.rows + first;
     } else {
       slice.obs += first * dims_.config.d_input, slice.out += first * dims_.outputs();
+      const auto before = static_cast<CUdeviceptr>(first * dims_.outputs()) * sizeof(float);
+      if (pinned_out != 0) slice.pinned_out = pinned_out + before;
     }
     slices.push_back(slice);
   }

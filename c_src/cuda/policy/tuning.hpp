@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "core/backend.hpp"
+
 namespace exphil::cuda {
 
 struct PolicyTuning {
@@ -34,6 +36,9 @@ struct PolicyTuning {
   std::int64_t cell_batch = 1024;
   // Fewest rows of a batch of several slices of which what needs no frame is computed ahead.
   std::int64_t ahead_rows = 512;
+  // Fewest bytes of a batch's answers that the device writes itself where they are in pinned memory, as
+  // results of this size are. To ask costs more than to copy fewer.
+  std::int64_t pinned_answers = core::kSmallestPooledResult;
   int walk_team = -1;  // blocks of a cluster of policy_cell_walk; 0: a launch for each frame; -1: chosen
   int pipeline = 1;  // layers that are walked may run side by side: blocks that share a cluster's rows of the
                      // product between two; 0: one layer after another

@@ -222,6 +222,7 @@ struct Described {
   int device = 0;
   CUdeviceptr start = 0;
   std::size_t bytes = 0;
+  CUdeviceptr address = 0;
 };
 
 Described described(CUdeviceptr address) {
@@ -229,7 +230,7 @@ Described described(CUdeviceptr address) {
   Described found;
   const auto look = [&](CUdeviceptr start, std::size_t bytes, unsigned type, int device) {
     if (address < start || address >= start + bytes) return;
-    found = {context_of(device), type, device, start, bytes};
+    found = {context_of(device), type, device, start, bytes, address};
   };
   for (const auto& [start, block] : device_blocks)
     look(start, block.bytes, CU_MEMORYTYPE_DEVICE, block.device);
@@ -246,6 +247,9 @@ CUresult put_attribute(const Described& memory, CUpointer_attribute attribute, v
       return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
       *static_cast<unsigned*>(value) = memory.type;
+      return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+      *static_cast<CUdeviceptr*>(value) = memory.address;
       return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
       *static_cast<int*>(value) = memory.device;

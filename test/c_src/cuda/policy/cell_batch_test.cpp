@@ -1,6 +1,7 @@
 // A frame of a batch of agents with a GRU or an LSTM: one launch for each layer
 // (kernels/policy/cell_batch.cu, or cell_wide.cu by warpgroups) or five, with the bits of single steps, on an
 // emulated GPU and on a real one.
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -21,8 +22,23 @@ namespace {
 using Floats = std::vector<float>;
 using Weights = std::shared_ptr<const core::PolicyWeights>;
 
-// The answers to three frames of so many agents, then their states: in one call for each frame, or in one for
-// each agent.
+// A frame of all agents into pinned memory, which the device writes itself; between values that are no
+// answers.
+Floats step_into_pinned(core::Policy& policy, core::State* const* states, std::int64_t count,
+                        const Floats& obs, std::size_t values) {
+  constexpr std::size_t kBeside = 5;
+  const cuda::PinnedBuffer pinned =
+      cuda::Context::open(0)->pinned_pool().allocate((values + 2 * kBeside) * sizeof(float));
+  auto* const first = pinned.as<float>();
+  std::fill_n(first, values + 2 * kBeside, -77.0f);
+  policy.step(states, count, obs.data(), first + kBeside);
+  CHECK(std::count(first, first + kBeside, -77.0f) == kBeside);
+  CHECK(std::count(first + kBeside + values, first + values + 2 * kBeside, -77.0f) == kBeside);
+  return Floats(first + kBeside, first + kBeside + values);
+}
+
+// The answers to four frames of so many agents, then their states: in one call for each frame, or in one for
+// each agent. Of the calls for all every second one answers into pinned memory.
 Floats played(core::Policy& policy, std::int64_t count, bool together) {
   const core::PolicyConfig& config = policy.config();
   const auto outputs = static_cast<std::size_t>(config.d_output);
@@ -33,10 +49,11 @@ Floats played(core::Policy& policy, std::int64_t count, bool together) {
     all.push_back(states.back().get());
   }
   Floats found;
-  for (unsigned frame = 0; frame < 3; ++frame) {
+  for (unsigned frame = 0; frame < 4; ++frame) {
     const Floats obs = Random(frame + 1).vector(static_cast<std::size_t>(count * config.d_input), -2, 2);
     Floats out(static_cast<std::size_t>(count) * outputs);
-    if (together) policy.step(all.data(), count, obs.data(), out.data());
+    if (together && frame % 2 == 0) policy.step(all.data(), count, obs.data(), out.data());
+    if (together && frame % 2 == 1) out = step_into_pinned(policy, all.data(), count, obs, out.size());
     for (std::int64_t i = 0; !together && i < count; ++i) {
       policy.step(&all[static_cast<std::size_t>(i)], 1, obs.data() + i * config.d_input,
                   out.data() + static_cast<std::size_t>(i) * outputs);
@@ -65,7 +82,7 @@ void check_batches(const Weights& weights, std::int64_t count, const std::string
 }
 
 // So that batches go through the products.
-const char* const kEmulated = "cluster=0,team=1,inline_obs=0,fused_limit=1,";
+const char* const kEmulated = "cluster=0,team=1,inline_obs=0,fused_limit=1,pinned_answers=1,";
 
 // Tiles of 16 agents that are full and not; the first layer reads fewer values than the units, or more.
 TEST_CASE("batches of gated policies on an emulated GPU", "[.emulated_cell_batch]") {
@@ -121,13 +138,13 @@ TEST_CASE("batches of many gated agents have the bits of lone steps on the GPU",
           "[cuda][gpu][policy][gated]") {
   if (!have_device()) return;
   CaseSample cases;
-  const auto check = [&](const Weights& weights, std::int64_t count, const char* settings = "") {
+  const auto check = [&](const Weights& weights, std::int64_t count, const char* settings = "pinned_answers=1,") {
     if (cases.take()) check_batches(weights, count, settings);
   };
   for (const auto& spec : {spec_of("gru", 287, 256), spec_of("lstm", 287, 256), spec_of("gru", 41, 352)}) {
     const Weights weights = make_gated(spec);
     for (const std::int64_t count : {3, 40, 300, 700}) check(weights, count);
-    check(weights, 300, "slice_rows=64,lanes=2,");  // more slices than lanes
+    check(weights, 300, "slice_rows=64,lanes=2,pinned_answers=1,");  // more slices than lanes
     for (const auto precision : {core::Precision::bf16, core::Precision::int8}) {
       check(std::make_shared<core::PolicyWeights>(core::rounded_weights(*weights, precision)), 300);
     }
