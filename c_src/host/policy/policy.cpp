@@ -35,6 +35,7 @@ class HostPolicy final : public core::Policy {
         plan_(weights_.network()),
         pool_(plan_, lanes(kLanesOfSequence)),
         cadence_(lanes(kLanesOfSequence) > 1),
+        states_(std::make_shared<StateMemory>(plan_.states.floats())),
         held_(std::make_shared<std::atomic<std::size_t>>(0)) {}
 
   const core::PolicyConfig& config() const override { return weights_.config(); }
@@ -44,7 +45,7 @@ class HostPolicy final : public core::Policy {
   }
 
   std::unique_ptr<core::State> new_state() override {
-    auto state = std::make_unique<HostState>(plan_.states.floats(), held_);
+    auto state = std::make_unique<HostState>(states_, held_);
     plan_.states.reset(state->data());
     return state;
   }
@@ -276,7 +277,8 @@ class HostPolicy final : public core::Policy {
   // A thread that awaits steps has the other side in its own ones, so that it warms for itself what it
   // computes in those of others.
   static inline thread_local bool awaits_steps = false;
-  const std::shared_ptr<std::atomic<std::size_t>> held_;  // bytes of the sessions and snapshots
+  const std::shared_ptr<StateMemory> states_;  // of the sessions and snapshots, which may outlive the policy
+  const HeldBytes held_;
 };
 
 }  // namespace

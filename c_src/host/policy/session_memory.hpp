@@ -12,40 +12,53 @@
 #include "core/policy/policy.hpp"
 #include "core/tensor.hpp"
 #include "host/policy/forward.hpp"
+#include "host/policy/state_memory.hpp"
 #include "host/simd/aligned.hpp"
 
 namespace exphil::host {
 
-// Memory that a session or a snapshot holds: zeros at first, and part of the policy's resident bytes.
-class SessionMemory {
+// The bytes of all sessions and snapshots of a policy, which its resident bytes include; may outlive it.
+using HeldBytes = std::shared_ptr<std::atomic<std::size_t>>;
+
+// Counts memory that a session or a snapshot holds, as long as it does.
+class Held {
  public:
-  SessionMemory(std::int64_t floats, std::shared_ptr<std::atomic<std::size_t>> held)
-      : floats_(floats), held_(std::move(held)) {
-    held_->fetch_add(bytes(), std::memory_order_relaxed);
+  Held(std::size_t bytes, HeldBytes of) : bytes_(bytes), of_(std::move(of)) {
+    of_->fetch_add(bytes_, std::memory_order_relaxed);
   }
-  ~SessionMemory() { held_->fetch_sub(bytes(), std::memory_order_relaxed); }
-  SessionMemory(const SessionMemory&) = delete;
-  SessionMemory& operator=(const SessionMemory&) = delete;
-  float* data() { return floats_.data(); }
-  const float* data() const { return floats_.data(); }
-  std::size_t bytes() const { return floats_.bytes(); }
+  ~Held() { of_->fetch_sub(bytes_, std::memory_order_relaxed); }
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+  std::size_t bytes() const { return bytes_; }
 
  private:
-  AlignedBuffer floats_;
-  std::shared_ptr<std::atomic<std::size_t>> held_;  // of all sessions; may outlive the policy
+  const std::size_t bytes_;
+  const HeldBytes of_;
 };
 
-class HostState final : public core::State, public SessionMemory {
+class HostState final : public core::State {
  public:
-  using SessionMemory::SessionMemory;
+  HostState(std::shared_ptr<StateMemory> memory, HeldBytes held)
+      : memory_(std::move(memory)),
+        held_(static_cast<std::size_t>(memory_->floats()) * sizeof(float), std::move(held)),
+        values_(memory_->take()) {}
+  ~HostState() override { memory_->give_back(values_); }
+  float* data() { return values_; }
+  const float* data() const { return values_; }
+  std::size_t bytes() const { return held_.bytes(); }
+
+ private:
+  const std::shared_ptr<StateMemory> memory_;
+  const Held held_;
+  float* const values_;
 };
 
 // Rows of every vector of ForwardPlan::kept. Every row is there twice, `slots` rows apart, so that the frames
 // of a window are contiguous.
 class HostRing {
  public:
-  HostRing(const ForwardPlan& plan, std::int64_t slots, std::shared_ptr<std::atomic<std::size_t>> held)
-      : slots_(slots), memory_(floats_of(plan, slots), std::move(held)) {
+  HostRing(const ForwardPlan& plan, std::int64_t slots, HeldBytes held)
+      : slots_(slots), memory_(floats_of(plan, slots)), held_(memory_.bytes(), std::move(held)) {
     float* next = memory_.data();
     for (const core::VectorId id : plan.kept) {
       arrays_.push_back(next);
@@ -78,7 +91,8 @@ class HostRing {
   }
 
   const std::int64_t slots_;
-  SessionMemory memory_;
+  AlignedBuffer memory_;
+  const Held held_;
   std::vector<float*> arrays_;
 };
 
