@@ -138,7 +138,8 @@ TEST_CASE("batches of many gated agents have the bits of lone steps on the GPU",
           "[cuda][gpu][policy][gated]") {
   if (!have_device()) return;
   CaseSample cases;
-  const auto check = [&](const Weights& weights, std::int64_t count, const char* settings = "pinned_answers=1,") {
+  const auto check = [&](const Weights& weights, std::int64_t count,
+                         const char* settings = "pinned_answers=1,") {
     if (cases.take()) check_batches(weights, count, settings);
   };
   for (const auto& spec : {spec_of("gru", 287, 256), spec_of("lstm", 287, 256), spec_of("gru", 41, 352)}) {
