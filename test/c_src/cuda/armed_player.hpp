@@ -23,9 +23,10 @@ using SharedPolicy = std::shared_ptr<core::Policy>;
 inline constexpr std::size_t kArmedFrames = 40;
 // EXPHIL_NATIVE_POLICY: the fake driver's simple steps; a wait on the device that is over only where
 // something waits for the launch, after the most that it may be, which FakeCuda::armed_timeouts then counts,
-// a short one, and one that is over at once.
+// a short one, and one that is over at once. With the long wait, a frame whose kernel has no core for long is
+// waited for by looking: a call of the driver that waits would cancel the launch that is ahead of it.
 inline constexpr char kSimpleSteps[] = "team=1,inline_obs=0,batch_agents=1";
-inline constexpr const char* kLongWait = ",cluster=0,armed_microseconds=16000000";
+inline constexpr const char* kLongWait = ",cluster=0,armed_microseconds=16000000,spin_microseconds=16000000";
 inline constexpr const char* kShortWait = ",cluster=0,armed_microseconds=5000";
 inline constexpr const char* kNoWait = ",cluster=0,armed_microseconds=0";
 
