@@ -4,19 +4,25 @@
 #include <utility>
 
 namespace exphil::cuda {
+namespace {
+
 // cuPointerGetAttributes answers for any address, with 0 for one that it does not know.
 // cuMemHostGetDevicePointer fails for it, which compute-sanitizer reports as an error.
-CUdeviceptr pinned_address(const void* data, std::size_t bytes) {
+CUdeviceptr pinned_address_at(const char* data) {
   unsigned type = 0;
-  CUdeviceptr found = 0, start = 0;
-  std::size_t size = 0;
-  CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
-                                      CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE};
-  void* values[] = {&type, &found, &start, &size};
+  CUdeviceptr found = 0;
+  CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_POINTER};
+  void* values[] = {&type, &found};
   const auto address = reinterpret_cast<CUdeviceptr>(data);
-  const bool known = driver().cuPointerGetAttributes(4, attributes, values, address) == CUDA_SUCCESS &&
-                     type == CU_MEMORYTYPE_HOST;
-  return known && found - start + bytes <= size ? found : 0;
+  const bool known = driver().cuPointerGetAttributes(2, attributes, values, address) == CUDA_SUCCESS;
+  return known && type == CU_MEMORYTYPE_HOST ? found : 0;
+}
+
+}  // namespace
+
+CUdeviceptr pinned_address(const void* data, std::size_t bytes) {
+  const char* const first = static_cast<const char*>(data);
+  return pinned_address_at(first + bytes - 1) != 0 ? pinned_address_at(first) : 0;
 }
 
 void Download::add(CUstream stream, void* to, CUdeviceptr from, std::size_t bytes) {

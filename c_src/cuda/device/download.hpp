@@ -11,7 +11,8 @@
 
 namespace exphil::cuda {
 
-// Where a kernel finds host memory that is pinned; 0 where it is not.
+// Where a kernel finds host memory that is pinned, by its first and last byte; 0 where it is not. A context
+// is current.
 CUdeviceptr pinned_address(const void* data, std::size_t bytes);
 
 class Download {

@@ -15,6 +15,7 @@ namespace {
 // Intrinsics, because the Highway of Debian 12 has streaming stores only above the baseline of x86-64.
 // `to` is aligned to a line.
 constexpr std::size_t kLine = 64;
+
 void copy_lines_plain(char* to, const char* from, std::size_t count) {
   std::memcpy(to, from, count * kLine);
 }

@@ -1,7 +1,8 @@
 // Memory for the states of a policy's sessions and snapshots, all of one size: cut from blocks, which are
 // huge pages where there are many states. A state of its own pages costs a page fault for every 4 KB: a
-// session with a history of 8 has 170 of them, 0.3 ms, and to give them back when the VM ends takes 0.01 ms
-// for each session's, before the system tells other nodes that it has ended. Any thread.
+// session with a history of 8 has 170 of them, which take 0.3 to 0.6 ms. When a VM is killed the system frees
+// each before it closes the VM's sockets, by which other nodes see it gone (bench/results/fleet.md). Any
+// thread.
 #pragma once
 
 #include <cstdint>

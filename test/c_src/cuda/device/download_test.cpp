@@ -63,5 +63,28 @@ TEST_CASE("a download into memory of which only the first bytes are pinned is st
   CHECK(cuda::driver().cuMemHostUnregister(memory.data()) == CUDA_SUCCESS);
 }
 
+// Of both kinds of blocks: the driver's own, and pages of this process.
+void check_addresses() {
+  const auto context = Context::open(0);
+  const ContextGuard guard(*context);
+  std::vector<char> pageable(kBytes);
+  CHECK(cuda::pinned_address(pageable.data(), kBytes) == 0);
+  for (const std::size_t bytes : {kBytes, std::size_t{5} << 20}) {
+    CAPTURE(bytes);
+    const cuda::PinnedBuffer pinned = context->pinned_pool().allocate(bytes);
+    CHECK(cuda::pinned_address(pinned.data(), bytes) == pinned.device_address());
+    CHECK(cuda::pinned_address(pinned.as<char>() + 260, 100) == pinned.device_address() + 260);
+  }
+}
+
+TEST_CASE("pinned memory is found where a kernel finds it", "[.fake]") {
+  check_addresses();
+}
+
+TEST_CASE("pinned memory is found where a kernel finds it on the GPU", "[cuda][gpu][device]") {
+  if (!have_device()) return;
+  check_addresses();
+}
+
 }  // namespace
 }  // namespace exphil::test
