@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -29,6 +30,17 @@ namespace exphil::core {
 namespace {
 
 constexpr int kLow = 10;
+
+// False under ThreadSanitizer, after one line on stderr: it keeps signals from threads that wait.
+bool have_signals() {
+#ifdef __SANITIZE_THREAD__
+  std::fputs("skipped: a test that needs signals: ThreadSanitizer keeps them from threads that wait\n",
+             stderr);
+  return false;
+#else
+  return true;
+#endif
+}
 
 int nice_of_this_thread() {
   return getpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)));
@@ -113,11 +125,15 @@ class HeldThreads {
     };
     action.sa_flags = SA_RESTART;
     sigaction(SIGUSR1, &action, &before_);
-    int sent = 0;
+    std::vector<pid_t> sent;
     for (const pid_t thread : background_threads()) {
-      sent += syscall(SYS_tgkill, getpid(), thread, SIGUSR1) == 0;
+      if (syscall(SYS_tgkill, getpid(), thread, SIGUSR1) == 0) sent.push_back(thread);
     }
-    while (held_ < sent) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    // A thread that ends meanwhile takes no signal any more.
+    const auto is_there = [](pid_t thread) { return syscall(SYS_tgkill, getpid(), thread, 0) == 0; };
+    while (held_ < std::count_if(sent.begin(), sent.end(), is_there)) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
   }
   void release() { released_ = true; }
   ~HeldThreads() { sigaction(SIGUSR1, &before_, nullptr); }
@@ -188,6 +204,7 @@ TEST_CASE("jobs that wait for long ones all run", "[background]") {
 
 // A job counts on a thread of low priority, which comes to its core when such threads end again.
 TEST_CASE("a job has a thread where those that it woke end", "[background]") {
+  if (!have_signals()) return;
   wait_until_quiet();
   // One thread keeps its caller's priority and its job, and all others get a low one.
   std::promise<void> begun, ends;
