@@ -18,7 +18,8 @@ defmodule ExPhil.Native.Fleet do
       again. The same number with other inputs, or an earlier number, goes back and plays on from there, as far as the session's `:history`
       goes. A number too far ahead is an error of kind `:missing_frames` that names what is missing.
     * With `copies: 1` each agent's frames and its exported state are also on another node. A frame is answered when that node has
-      it. When a node or its VM dies, the agent goes on there, with the same bits on the same kind of device.
+      it, or, where that takes long, within the `:lease`. When a node or its VM dies, the agent goes on there, with the same bits on the same
+      kind of device.
     * Of a split network the side without a majority answers nothing: errors of kind `:unavailable` say which nodes are out of reach.
 
   ## Options
@@ -32,6 +33,9 @@ defmodule ExPhil.Native.Fleet do
     * `:session` - options of `Policy.new_session/2` but `:device`, or a function of the key to them (another `:seed` for each agent); they must be the
       same on every node (`[]`)
     * `:copies` - 0 or 1 (1)
+    * `:lease` - milliseconds (150; at most 60000; the same on every node): for so long after its copy has answered last an agent may answer
+      frames that the copy does not have yet, so that it plays on when its copy's node dies. A copy waits longer than that before it takes over
+      from a node that is out of reach and may be alive. 0: every frame that is answered is on two nodes
     * `:export` - milliseconds between exported states (1000). Frames since then are played again when a node dies
     * `:burn_in` - frames: see `update/2`. The default is the session's or the policy's window, else 60
     * `:idle` - milliseconds without a frame after which an agent is freed (600000), or `:infinity`

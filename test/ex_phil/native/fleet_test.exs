@@ -237,6 +237,7 @@ defmodule ExPhil.Native.FleetTest do
           {[load: [backend: :auto]], ":load"},
           {[session: 1], ":session"},
           {[copies: 2], ":copies"},
+          {[lease: -1], ":lease"},
           {[export: 0], ":export"},
           {[burn_in: -1], ":burn_in"},
           {[idle: 0], ":idle"},

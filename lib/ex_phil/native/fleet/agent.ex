@@ -1,13 +1,13 @@
 defmodule ExPhil.Native.Fleet.Agent do
   @moduledoc false
   # One agent, as a process. As its owner it plays the agent's frames, one call after another; as its copy, on
-  # another node, it keeps the log with which it can become the owner (ExPhil.Native.Fleet.Successor). A frame
-  # is answered when the copy has it: so the copy can give that answer again, and an owner whose copy has
-  # taken over answers nothing.
+  # another node, it keeps the log with which it can become the owner (ExPhil.Native.Fleet.Successor). When a
+  # frame is answered, the copy has it, or cannot take over for some time: so the copy can give that answer
+  # again, and an owner whose copy has taken over answers nothing (ExPhil.Native.Fleet.News).
 
   use GenServer, restart: :temporary, shutdown: :brutal_kill
 
-  alias ExPhil.Native.Fleet.{Copy, Devices, Directory, Frames, Log, Placing, Player, Successor, View}
+  alias ExPhil.Native.Fleet.{Copy, Devices, Directory, Frames, Log, News, Placing, Player, Successor, View}
   alias ExPhil.Native.{Error, Policy}
 
   # Frames after which a state is exported even before its time.
@@ -17,12 +17,17 @@ defmodule ExPhil.Native.Fleet.Agent do
 
   # `peer`: the copy of an owner, the owner of a copy; `peer_member` the member of that node
   # (ExPhil.Native.Fleet.View). `pending`: what the copy may not have yet, newest first, numbered by
-  # `sequence`. `recorded`: the session can go back over the frames before those that it
+  # `sequence`; up to number `sent` it was sent to it, `asked` are the numbers up to which it has not
+  # acknowledged that, newest first, each with its time; `lease` is the time until which the owner may
+  # answer without it, or a copy does not take over; `lease_ms` is how long one lasts, `wait_ms` for how long
+  # a frame waits for its copy. `heir`: the owner that was here before, and its last
+  # number. `recorded`: the session can go back over the frames before those that it
   # has played here. `maker` is the process that makes another copy, `since` the news that this copy has
   # not got yet; no copy is made before the time `copy_at` (ExPhil.Native.Fleet.Copy). `played`: the last frame of a copy's own session.
   defstruct [:fleet, :key, :role, :options, :session, :device, :log, :played] ++
               [:peer, :peer_member, :monitor, :mover, :used, :exported, :moved_to, :maker, :copy_at] ++
-              [pending: [], since: [], sequence: 0, armed: false, promoting: false, recorded: true]
+              [:lease, :lease_ms, :wait_ms, :heir, pending: [], asked: [], since: [], sequence: 0, sent: 0] ++
+              [armed: false, promoting: false, recorded: true]
 
   @doc """
   Starts the owner of a new agent on this node, unless more than `most` agents play here by now. Called by the key's registrar, in the view of
@@ -93,9 +98,10 @@ defmodule ExPhil.Native.Fleet.Agent do
   end
 
   defp new(fleet, key) do
-    session = Directory.get(fleet, :config).session
+    %{session: session, lease: lease, late: late} = Directory.get(fleet, :config)
     options = if is_function(session), do: session.(key), else: session
-    %__MODULE__{fleet: fleet, key: key, options: options, used: now(), exported: now()}
+    times = %{used: now(), exported: now(), lease_ms: lease, wait_ms: max(round(late / 4), 1)}
+    Map.merge(%__MODULE__{fleet: fleet, key: key, options: options}, times)
   end
 
   defp sizes(%{fleet: fleet, options: options}, policy) do
@@ -123,7 +129,14 @@ defmodule ExPhil.Native.Fleet.Agent do
 
   def handle_call({:play, number, kind, obs, how_many}, _from, state) do
     if View.quorum(state.fleet) == true,
-      do: %{state | used: now()} |> Frames.play(number, kind, obs, how_many) |> confirmed(),
+      do: %{state | used: now(), heir: nil} |> Frames.play(number, kind, obs, how_many) |> answered(),
+      else: {:reply, :retry, state}
+  end
+
+  # What an owner before this one has answered, and could not tell its copy.
+  def handle_call({:unconfirmed, owner, news}, _from, state) do
+    if View.quorum(state.fleet) == true,
+      do: state |> Frames.catch_up(owner, news) |> answered(),
       else: {:reply, :retry, state}
   end
 
@@ -135,7 +148,7 @@ defmodule ExPhil.Native.Fleet.Agent do
   def handle_call(:stop, _from, state) do
     case Copy.let_go(state) do
       {:ok, %{peer: nil} = state} -> {:stop, :normal, {:ok, :stopped}, left(state)}
-      other -> confirmed({:retry, other |> elem(1)})
+      other -> answered({:retry, elem(other, 1)})
     end
   end
 
@@ -168,11 +181,22 @@ defmodule ExPhil.Native.Fleet.Agent do
   def handle_continue(:look_after, state), do: state |> look_after() |> moved()
 
   @impl true
-  def handle_info({:copy, owner, tag, news}, %{role: :copy} = state),
-    do: state |> Successor.learn(owner, tag, news) |> go_on()
+  def handle_info({:copy, owner, numbers, news}, %{role: :copy} = state),
+    do: state |> Successor.learn(owner, numbers, news) |> go_on()
 
   # Of an owner that was given up.
-  def handle_info({:copy, owner, tag, _news}, state), do: send(owner, {tag, :owner}) && {:noreply, state}
+  def handle_info({:copy, owner, {_before, newest}, _news}, state) do
+    Successor.acknowledge(owner, newest, :owner)
+    {:noreply, state}
+  end
+
+  # For which no frame waited.
+  def handle_info({:copied, copy, number, answer}, %{role: :owner, peer: copy, moved_to: nil} = state) do
+    case News.heard(state, number, answer) do
+      {:ok, state} -> moved(state)
+      {:given_up, state} -> {:stop, :normal, left(state)}
+    end
+  end
 
   def handle_info({:warm, owner}, %{role: :copy} = state), do: {:noreply, Successor.warm_up(state, owner)}
 
@@ -180,23 +204,20 @@ defmodule ExPhil.Native.Fleet.Agent do
     do: state |> Copy.promote() |> moved()
 
   def handle_info({:not_warmed, copy, error}, %{role: :owner, peer: copy} = state),
-    do: {:noreply, Copy.refused(state, error)}
+    do: {:noreply, News.refused(state, error)}
 
   def handle_info(:view, %{role: :copy} = state), do: state |> Successor.view_changed() |> go_on()
 
   def handle_info(:view, %{peer: peer} = state) do
-    state = if peer != nil and Copy.gone?(state), do: Copy.lost(state), else: state
+    state = if peer != nil and News.gone?(state), do: News.lost(state), else: state
     {:noreply, state, {:continue, :look_after}}
   end
 
   def handle_info({:DOWN, monitor, :process, _, reason}, %{monitor: monitor, role: :copy} = state),
     do: %{state | monitor: nil} |> Successor.owner_down(reason) |> go_on()
 
-  def handle_info({:DOWN, monitor, :process, _, :noconnection}, %{monitor: monitor} = state),
-    do: {:noreply, %{state | monitor: nil}}
-
-  def handle_info({:DOWN, monitor, :process, _, _ended}, %{monitor: monitor} = state),
-    do: {:noreply, Copy.lost(%{state | monitor: nil}), {:continue, :look_after}}
+  def handle_info({:DOWN, monitor, :process, _, reason}, %{monitor: monitor} = state),
+    do: {:noreply, News.down(state, reason), {:continue, :look_after}}
 
   def handle_info({:DOWN, monitor, :process, _, made}, %{maker: %{monitor: monitor}} = state) do
     {_, state} = Copy.made(state, made)
@@ -221,9 +242,10 @@ defmodule ExPhil.Native.Fleet.Agent do
 
   # ---- between frames, and after them ----------------------------------------------------------------------
 
-  # A reply that holds once the copy has what led to it.
-  defp confirmed({reply, state}) do
-    case Copy.confirm(state) do
+  # A reply that holds once the copy has what led to it, or else once the caller knows what it may not have.
+  defp answered({reply, state}) do
+    case News.offer(state) do
+      {:unconfirmed, state} -> {:reply, unconfirmed(reply, state), state, {:continue, :look_after}}
       {:ok, %{moved_to: nil} = state} -> {:reply, reply, state, {:continue, :look_after}}
       {:ok, state} -> {:reply, {:moved, state.moved_to}, state, {:continue, :look_after}}
       {:error, state} -> {:reply, :retry, state}
@@ -231,11 +253,12 @@ defmodule ExPhil.Native.Fleet.Agent do
     end
   end
 
+  defp unconfirmed({:ok, _} = reply, state), do: {:unconfirmed, reply, News.unconfirmed(state)}
+  defp unconfirmed(reply, _state), do: reply
+
   # Nobody waits meanwhile.
-  defp look_after(%{role: :owner, moved_to: nil, log: %{last: last}} = state) when last != nil do
-    {_, state} = state |> Copy.look_for() |> export() |> Copy.confirm()
-    state
-  end
+  defp look_after(%{role: :owner, moved_to: nil, log: %{last: last}} = state) when last != nil,
+    do: state |> Copy.look_for() |> export() |> News.deliver()
 
   defp look_after(state), do: state
 
@@ -245,7 +268,7 @@ defmodule ExPhil.Native.Fleet.Agent do
 
     with true <- last > at and (due or last - at >= @most_frames),
          {:ok, exported} <- Policy.export_state(state.session) do
-      Copy.tell(%{state | log: Log.put_state(state.log, exported), exported: now()}, {:state, exported})
+      News.tell(%{state | log: Log.put_state(state.log, exported), exported: now()}, {:state, exported})
     else
       _ -> state
     end
@@ -261,7 +284,7 @@ defmodule ExPhil.Native.Fleet.Agent do
     case Player.build(switched, place, state.options) do
       {:ok, session, _} ->
         state = %{state | session: session, log: switched, recorded: true}
-        {:ok, Copy.tell(state, {:switch, generation, Log.answers(switched)})}
+        {:ok, News.tell(state, {:switch, generation, Log.answers(switched)})}
 
       {:error, _} = error ->
         {error, state}

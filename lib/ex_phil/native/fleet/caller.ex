@@ -104,14 +104,44 @@ defmodule ExPhil.Native.Fleet.Caller do
   end
 
   # A process on a node that is not connected is not called: connecting may take seconds.
-  defp request(pid, call) do
-    if node(pid) == node() or node(pid) in Node.list(),
-      do: GenServer.call(pid, call.request, max(call.deadline - now(), 1)),
-      else: :gone
+  defp request(pid, %{fleet: fleet, key: key} = call) do
+    if node(pid) == node() or node(pid) in Node.list() do
+      row = Directory.row(fleet, {:unconfirmed, key})
+
+      with :ok <- hand_on(row, pid, call),
+           do: pid |> send_request(call.request, call) |> noted(row, pid, call)
+    else
+      :gone
+    end
   catch
     :exit, {:timeout, _} -> late(call)
     :exit, _ -> :gone
   end
+
+  # Another owner than the one that could not tell its copy of these frames. Where it cannot play them, the frame that follows is an error that
+  # says why.
+  defp hand_on({_, owner, news}, pid, %{fleet: fleet, key: key} = call) when owner != pid do
+    with {:error, _} <- send_request(pid, {:unconfirmed, owner, news}, call) do
+      Directory.confirmed(fleet, key)
+      :ok
+    end
+  end
+
+  defp hand_on(_row, _pid, _call), do: :ok
+
+  defp send_request(pid, request, call), do: GenServer.call(pid, request, max(call.deadline - now(), 1))
+
+  defp noted({:unconfirmed, answer, news}, _row, pid, %{fleet: fleet, key: key}) do
+    Directory.put_unconfirmed(fleet, key, pid, news)
+    answer
+  end
+
+  defp noted({:ok, _} = answer, row, _pid, %{fleet: fleet, key: key}) do
+    if row, do: Directory.confirmed(fleet, key)
+    answer
+  end
+
+  defp noted(other, _row, _pid, _call), do: other
 
   defp late(call) do
     {:error,

@@ -1,124 +1,15 @@
 defmodule ExPhil.Native.Fleet.Copy do
   @moduledoc false
-  # An agent's copy on another node, as its owner uses it: makes one, sends it what changes, and makes it the
-  # owner. Functions on the state of ExPhil.Native.Fleet.Agent, in the owner's process.
-  # ExPhil.Native.Fleet.Successor has those in the copy's process.
-  #
-  # At most one process may go on with an agent. A copy counts from the moment at which it receives `:arm`.
-  # The owner makes another one only when the first has ended, or its node is no member any more, which a
-  # majority has decided; and the copy takes over only when the owner has ended, or its node is no member any
-  # more.
+  # An agent's copy on another node, as its owner uses it: makes one, moves it, and makes it the owner.
+  # Functions on the state of ExPhil.Native.Fleet.Agent, in the owner's process. ExPhil.Native.Fleet.News has
+  # what the owner sends it, and the rule that both follow.
 
-  alias ExPhil.Native.Fleet.{Agent, Directory, Placing, View}
+  alias ExPhil.Native.Fleet.{Agent, Directory, News, Placing, View}
 
-  # Milliseconds: how long a call waits for a copy that is out of reach; between looks; before another attempt
-  # to make one. An agent whose copy was lost makes another one after a random time of at most @spread, because
-  # the agents of the lost node have to be built again at the same moment, and they go first.
+  # Milliseconds: how long other nodes may take to answer how busy they are; before another attempt to make a
+  # copy.
   @patience 2000
-  @look 10
   @again 100
-  @spread 250
-
-  # ---- the owner's side --------------------------------------------------------------------------------------
-
-  @doc "Adds news for the copy. `confirm/1` sends it."
-  def tell(%{peer: nil, maker: nil} = state, _news), do: state
-
-  def tell(%{sequence: sequence} = state, news) do
-    state = if state.maker, do: %{state | since: [{sequence + 1, news} | state.since]}, else: state
-    if state.peer, do: order(state, news), else: %{state | sequence: sequence + 1}
-  end
-
-  # A message for the present copy alone: another one that is being made must not get it.
-  defp order(%{sequence: sequence} = state, what),
-    do: %{state | sequence: sequence + 1, pending: [{sequence + 1, what} | state.pending]}
-
-  @doc """
-  Sends what is pending and waits until the copy has it: `{:ok, state}`. `{:error, state}` where the copy is out of reach and nobody has
-  decided what becomes of it; `{:given_up, state}` where it is the owner now.
-  """
-  def confirm(%{peer: nil} = state), do: {:ok, %{state | pending: []}}
-  def confirm(%{pending: []} = state), do: {:ok, state}
-  def confirm(state), do: send_news(state, Agent.now() + @patience)
-
-  defp send_news(%{peer: peer} = state, deadline) do
-    state = watch(state)
-    tag = make_ref()
-    send(peer, {:copy, self(), tag, Enum.reverse(state.pending)})
-    await(state, tag, deadline)
-  end
-
-  defp watch(%{monitor: nil, peer: peer} = state), do: %{state | monitor: Process.monitor(peer)}
-  defp watch(state), do: state
-
-  defp await(%{monitor: monitor} = state, tag, deadline) do
-    receive do
-      {^tag, :ok} -> {:ok, confirmed(state)}
-      {^tag, :owner} -> {:given_up, state}
-      {^tag, {:refused, error}} -> {:ok, refused(state, error)}
-      {:DOWN, ^monitor, :process, _, :noconnection} -> await_decision(%{state | monitor: nil}, deadline)
-      {:DOWN, ^monitor, :process, _, _ended} -> {:ok, lost(%{state | monitor: nil})}
-    after
-      max(deadline - Agent.now(), 0) -> {:error, state}
-    end
-  end
-
-  # The copy's node is out of reach: until it is back, or no member any more.
-  defp await_decision(%{peer: peer} = state, deadline) do
-    cond do
-      gone?(state) ->
-        {:ok, lost(state)}
-
-      Agent.now() >= deadline ->
-        {:error, state}
-
-      node(peer) in Node.list() ->
-        send_news(state, deadline)
-
-      true ->
-        receive do
-          :view -> await_decision(state, deadline)
-        after
-          @look -> await_decision(state, deadline)
-        end
-    end
-  end
-
-  defp confirmed(%{promoting: true, peer: peer} = state) do
-    Directory.leave(state.fleet, :owner, state.key, self())
-    Directory.learn(state.fleet, state.key, peer)
-    Directory.count(state.fleet, :moved, 1)
-    %{state | pending: [], moved_to: peer}
-  end
-
-  defp confirmed(state), do: %{state | pending: []}
-
-  @doc "The copy cannot become the owner: whoever wanted it is told so."
-  def refused(state, error) do
-    if state.mover, do: GenServer.reply(state.mover, {:error, error})
-    %{state | pending: [], promoting: false, mover: nil}
-  end
-
-  @doc "Without a copy. Whoever waits for it to take over is told to try again."
-  def dropped(state) do
-    if state.monitor, do: Process.demonitor(state.monitor, [:flush])
-    if state.mover, do: GenServer.reply(state.mover, :retry)
-    %{state | peer: nil, peer_member: nil, monitor: nil, pending: [], promoting: false, mover: nil}
-  end
-
-  @doc "Whether the other process's node is no member any more, as a majority has decided, or not with that process."
-  def gone?(%{fleet: fleet, peer: peer, peer_member: member}),
-    do: View.get(fleet).members[node(peer)] != member
-
-  @doc "The copy was lost: goes on without it, and makes another one a little later."
-  def lost(state), do: state |> dropped() |> later()
-
-  @doc "Makes a copy a little later."
-  def later(state) do
-    wait = :rand.uniform(@spread)
-    Process.send_after(self(), :look_after, wait + 1)
-    %{state | copy_at: Agent.now() + wait}
-  end
 
   # ---- making one: another process looks for a node and starts the copy there, while the owner plays -----------
 
@@ -184,9 +75,7 @@ defmodule ExPhil.Native.Fleet.Copy do
   end
 
   defp with_copy(%{moved_to: nil, mover: nil, peer: nil} = state, {:made, {:ok, pid, member}}, since) do
-    {_, state} =
-      %{state | peer: pid, peer_member: member, pending: since} |> watch() |> order(:arm) |> confirm()
-
+    {_, state} = state |> News.begin(pid, member, since) |> News.order(:arm) |> News.confirm()
     {:ok, state}
   end
 
@@ -243,9 +132,10 @@ defmodule ExPhil.Native.Fleet.Copy do
     |> List.keydelete(node(), 0)
   end
 
-  @doc "Ends the copy, on purpose: `{:ok, state}` without one, or what `confirm/1` answers."
+  @doc "Ends the copy, on purpose: `{:ok, state}` without one, or what `News.confirm/1` answers."
   def let_go(state) do
-    with {:ok, %{moved_to: nil} = state} <- state |> order(:end) |> confirm(), do: {:ok, dropped(state)}
+    with {:ok, %{moved_to: nil} = state} <- state |> News.order(:end) |> News.confirm(),
+         do: {:ok, News.dropped(state)}
   end
 
   @doc """
@@ -274,7 +164,7 @@ defmodule ExPhil.Native.Fleet.Copy do
 
   @doc "The copy is warm: where it agrees, it is the owner from here on."
   def promote(state) do
-    {_, state} = %{state | promoting: true} |> order(:promote) |> confirm()
+    {_, state} = %{state | promoting: true} |> News.order(:promote) |> News.confirm()
     state
   end
 end

@@ -6,6 +6,7 @@ defmodule ExPhil.Native.Fleet.Directory do
   #     {{:owner, key}, pid, device}     an agent that plays here
   #     {{:copy, key}, pid, owner}       a copy of an agent that plays on another node
   #     {{:known, key}, pid}             where a caller of this node last found the agent
+  #     {{:unconfirmed, key}, pid, news} frames that an owner answered to a caller of this node before its copy had them
   #     {{:freed, key}, last}            an agent that was freed because it was idle, with its last frame
   #     {:config | :view | :quorum | ..., value}
   #
@@ -65,10 +66,18 @@ defmodule ExPhil.Native.Fleet.Directory do
   def learn(_fleet, _key, pid) when node(pid) == node(), do: true
   def learn(fleet, key, pid), do: :ets.insert(fleet, {{:known, key}, pid})
 
+  @doc "The agent's owner answered, but its copy may not have this news of frames, oldest first."
+  @spec put_unconfirmed(fleet(), term(), pid(), [{pos_integer(), tuple()}]) :: true
+  def put_unconfirmed(fleet, key, pid, news), do: :ets.insert(fleet, {{:unconfirmed, key}, pid, news})
+
+  @doc "The agent's copy has every frame that was answered."
+  @spec confirmed(fleet(), term()) :: true
+  def confirmed(fleet, key), do: :ets.delete(fleet, {:unconfirmed, key})
+
   @doc "The agent was stopped: removes its rows. Called on every node."
   @spec forget(fleet(), term()) :: :ok
   def forget(fleet, key) do
-    for name <- [:known, :freed], do: :ets.delete(fleet, {name, key})
+    for name <- [:known, :freed, :unconfirmed], do: :ets.delete(fleet, {name, key})
     :ok
   end
 
@@ -156,6 +165,7 @@ defmodule ExPhil.Native.Fleet.Directory do
     put(config.name, :counters, :counters.new(length(@counters), [:write_concurrency]))
     put(config.name, :config, Map.delete(config, :policy))
     put(config.name, :draining, false)
+    put(config.name, :ended, %{})
     put(config.name, :frames_per_second, 0.0)
     Process.send_after(self(), :sample, @sample)
     sampled = {System.monotonic_time(:millisecond), 0}

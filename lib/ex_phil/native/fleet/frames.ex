@@ -5,11 +5,11 @@ defmodule ExPhil.Native.Fleet.Frames do
   # its process.
 
   alias ExPhil.Native.Error
-  alias ExPhil.Native.Fleet.{Copy, Devices, Log, Player}
+  alias ExPhil.Native.Fleet.{Copy, Devices, Log, News, Player}
 
   @doc """
   The answers to the frames from `number` on, `{{:ok, answers} | {:error, error}, state}`; `{:retry, state}` where a new agent ought to have a
-  copy, and has none yet. The copy has them only after `Copy.confirm/1`.
+  copy, and has none yet. The copy has them only after `News.confirm/1`.
   """
   def play(state, number, kind, obs, how_many) do
     case frames(state, obs, how_many) do
@@ -28,6 +28,24 @@ defmodule ExPhil.Native.Fleet.Frames do
       {:many, _} -> {:error, Error.invalid("frames", "frames of #{d_input} numbers, #{size} bytes each", obs)}
     end
   end
+
+  @doc """
+  Plays what the owner before this one has answered although its copy did not have it, as a caller was told: `{:ok | {:error, error}, state}`.
+  Where another call has played frames since then, or that owner was not the last one, nothing changes.
+  """
+  def catch_up(%{heir: {owner, sequence}} = state, owner, news) do
+    news
+    |> Enum.drop_while(fn {number, _} -> number <= sequence end)
+    |> Enum.reduce_while({:ok, state}, fn {number, {:frames, from, [{kind, _, _} | _] = frames}},
+                                          {:ok, state} ->
+      case play(state, from, kind, for({_, obs, _} <- frames, do: obs)) do
+        {{:ok, _answers}, state} -> {:cont, {:ok, %{state | heir: {owner, number}}}}
+        failed -> {:halt, failed}
+      end
+    end)
+  end
+
+  def catch_up(state, _owner, _news), do: {:ok, state}
 
   # The number of its first frame is the agent's first. Before that is answered the agent has a copy.
   defp play(%{log: %{last: nil}} = state, number, kind, frames) do
@@ -63,7 +81,7 @@ defmodule ExPhil.Native.Fleet.Frames do
     case Player.play(state.session, back, kind, frames) do
       {:ok, answers} ->
         log = Log.put(state.log, from, Enum.zip_with(frames, answers, &{kind, &1, &2}))
-        state = Copy.tell(%{state | log: log}, {:frames, from, Enum.map(frames, &{kind, &1, nil})})
+        state = News.tell(%{state | log: log}, {:frames, from, Enum.map(frames, &{kind, &1, nil})})
         {{:ok, kept ++ answers}, state}
 
       {:error, %Error{kind: :limit_exceeded}} = error when not state.recorded ->

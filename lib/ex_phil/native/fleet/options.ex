@@ -4,7 +4,7 @@ defmodule ExPhil.Native.Fleet.Options do
 
   alias ExPhil.Native.{Error, Options}
 
-  @known [:name, :policy, :devices, :load, :session, :copies, :export, :burn_in, :idle, :late]
+  @known [:name, :policy, :devices, :load, :session, :copies, :lease, :export, :burn_in, :idle, :late]
 
   @type t :: %{
           name: atom(),
@@ -13,6 +13,7 @@ defmodule ExPhil.Native.Fleet.Options do
           load: keyword(),
           session: keyword() | (term() -> keyword()),
           copies: 0 | 1,
+          lease: non_neg_integer(),
           export: pos_integer(),
           burn_in: non_neg_integer() | nil,
           idle: pos_integer() | :infinity,
@@ -33,6 +34,7 @@ defmodule ExPhil.Native.Fleet.Options do
       load: load(Keyword.get(options, :load, [])),
       session: session(session),
       copies: copies(Keyword.get(options, :copies, 1)),
+      lease: lease(Keyword.get(options, :lease, 150)),
       export: Options.positive_integer(options, :export, 1000),
       burn_in: burn_in(options[:burn_in]),
       idle: idle(Keyword.get(options, :idle, 600_000)),
@@ -84,6 +86,9 @@ defmodule ExPhil.Native.Fleet.Options do
 
   defp copies(copies) when copies in [0, 1], do: copies
   defp copies(other), do: Options.invalid(":copies", "0 or 1", other)
+
+  defp lease(time) when is_integer(time) and time >= 0 and time <= 60_000, do: time
+  defp lease(other), do: Options.invalid(":lease", "milliseconds, at most 60000", other)
 
   defp burn_in(nil), do: nil
   defp burn_in(frames) when is_integer(frames) and frames >= 0 and frames <= 4096, do: frames

@@ -5,10 +5,10 @@ defmodule ExPhil.Native.Fleet.Reach do
 
   alias ExPhil.Native.Fleet.{Ballot, Directory}
 
-  # Milliseconds: how long calls wait before a lost majority is an error; between two looks at a node that is
-  # out of reach; the same where its host does not answer.
+  # Milliseconds: how long calls wait before a lost majority is an error; between looks at a node that is out of
+  # reach; the same where its host does not answer.
   @grace 1000
-  @look 50
+  @looks [2, 5, 10, 20, 50]
   @far 500
 
   @doc """
@@ -16,7 +16,7 @@ defmodule ExPhil.Native.Fleet.Reach do
   host, lists the names of the VMs that have not ended, where it listed them before.
   """
   @spec probe(pid(), pid()) :: pid()
-  def probe(pid, view), do: spawn(fn -> send(view, {:probed, pid, ended?(pid, 2)}) end)
+  def probe(pid, view), do: spawn(fn -> send(view, {:probed, pid, ended?(pid, @looks)}) end)
 
   @doc "Whether epmd lists the VM of a member: `{:registered, pid}` to `view` where it does."
   @spec look_up(pid(), pid()) :: pid()
@@ -24,19 +24,19 @@ defmodule ExPhil.Native.Fleet.Reach do
 
   # A VM that was killed a moment ago may still be there.
   defp ended?(pid, looks) do
-    case there?(pid) do
-      :unknown ->
+    case {there?(pid), looks} do
+      {:unknown, _} ->
         Process.sleep(@far)
         false
 
-      false ->
+      {false, _} ->
         true
 
-      true when looks > 1 ->
-        Process.sleep(@look)
-        ended?(pid, looks - 1)
+      {true, [pause | later]} ->
+        Process.sleep(pause)
+        ended?(pid, later)
 
-      true ->
+      {true, []} ->
         false
     end
   end
@@ -98,6 +98,7 @@ defmodule ExPhil.Native.Fleet.Reach do
     state = %{state | lost_at: if(not here, do: state.lost_at || lost())}
 
     Directory.put(fleet, :missing, missing)
+    Directory.put(fleet, :ended, state.ended)
     Directory.put(fleet, :view, view)
     Directory.put(fleet, :quorum, answers(state, here))
     Directory.wake(fleet)

@@ -1,7 +1,7 @@
 defmodule ExPhil.Native.Fleet.Successor do
   @moduledoc false
   # The copy's side of an agent: how it listens to the owner, and becomes the owner. Functions on the state of
-  # ExPhil.Native.Fleet.Agent, in the copy's process. ExPhil.Native.Fleet.Copy is the owner's side, and has
+  # ExPhil.Native.Fleet.Agent, in the copy's process. ExPhil.Native.Fleet.News is the owner's side, and has
   # the rule that both follow.
   #
   # Each answers `{:ok, state}`, `{:look_after, state}` where the owner's work between frames is due, or
@@ -10,7 +10,7 @@ defmodule ExPhil.Native.Fleet.Successor do
   require Logger
 
   alias ExPhil.Native.Error
-  alias ExPhil.Native.Fleet.{Agent, Copy, Devices, Directory, Log, Placing, Player, Turns, View}
+  alias ExPhil.Native.Fleet.{Agent, Devices, Directory, Log, News, Placing, Player, Turns, View}
 
   @doc "The view, or who is out of reach, has changed."
   def view_changed(state) do
@@ -18,8 +18,11 @@ defmodule ExPhil.Native.Fleet.Successor do
       View.quorum(state.fleet) != true ->
         {:ok, state}
 
-      state.monitor == :ended or Copy.gone?(state) ->
+      state.monitor == :ended ->
         take_over(state)
+
+      News.gone?(state) ->
+        after_lease(state)
 
       state.monitor == nil and node(state.peer) in Node.list() ->
         {:ok, %{state | monitor: Process.monitor(state.peer)}}
@@ -34,33 +37,64 @@ defmodule ExPhil.Native.Fleet.Successor do
   def owner_down(state, :normal), do: leave(state)
   def owner_down(state, _reason), do: view_changed(%{state | monitor: :ended})
 
-  @doc "What the owner sent, each item with its number. Items are acknowledged once they are applied; one that was sent again is applied already."
-  def learn(%{peer: owner} = state, owner, tag, news) do
-    news = for {sequence, one} <- news, sequence > state.sequence, do: {sequence, one}
+  # A node that is no member any more may not know it yet. Its agents may answer until their leases end.
+  defp after_lease(%{armed: false} = state), do: take_over(state)
 
-    state =
-      Enum.reduce(news, state, fn {sequence, one}, state -> known(%{state | sequence: sequence}, one) end)
+  defp after_lease(%{fleet: fleet, peer_member: member} = state) do
+    left = if View.ended?(fleet, member), do: 0, else: state.lease - Agent.now()
+
+    if left > 0 do
+      Process.send_after(self(), :view, left)
+      {:ok, state}
+    else
+      take_over(state)
+    end
+  end
+
+  @doc """
+  What the owner sent, each item with its number, from after number `before` up to `newest`. Items are acknowledged once they are applied;
+  one that was sent again is applied already.
+  """
+  def learn(%{peer: owner, sequence: sequence} = state, owner, {before, _newest}, _news)
+      when before > sequence do
+    acknowledge(owner, sequence, :missing)
+    {:ok, state}
+  end
+
+  def learn(%{peer: owner, sequence: sequence} = state, owner, {_before, newest}, news) do
+    news = Enum.drop_while(news, fn {number, _} -> number <= sequence end)
+    state |> leased() |> learn_all(owner, newest, news)
+  end
+
+  def learn(state, owner, {_before, newest}, _news) do
+    acknowledge(owner, newest, :owner)
+    {:ok, state}
+  end
+
+  defp learn_all(state, owner, newest, news) do
+    state = Enum.reduce(news, state, fn {number, one}, state -> known(%{state | sequence: number}, one) end)
 
     case List.last(news) do
       {_, :promote} ->
-        state |> play_warm(news) |> promoted(owner, tag)
+        state |> play_warm(news) |> promoted(owner, newest)
 
       {_, :end} ->
         Directory.leave(state.fleet, :copy, state.key, self())
-        send(owner, {tag, :ok})
+        acknowledge(owner, newest, :ok)
         {:stop, state}
 
       _ ->
         # The owner waits for this, not for the session of a copy that is warm.
-        send(owner, {tag, :ok})
+        acknowledge(owner, newest, :ok)
         {:ok, play_warm(state, news)}
     end
   end
 
-  def learn(state, owner, tag, _news) do
-    send(owner, {tag, :owner})
-    {:ok, state}
-  end
+  @doc "Answers an owner about its news up to that number: `:ok`, `:missing` where there is a gap after it, `:owner` from the agent's owner."
+  def acknowledge(owner, number, answer), do: send(owner, {:copied, self(), number, answer})
+
+  # Longer than the owner's, whose clock may be a little slower.
+  defp leased(%{lease_ms: time} = state), do: %{state | lease: Agent.now() + time + div(time, 8) + 1}
 
   defp known(state, :arm), do: %{state | armed: true}
   defp known(state, what) when what in [:promote, :end], do: state
@@ -112,14 +146,14 @@ defmodule ExPhil.Native.Fleet.Successor do
 
   # ---- becoming the owner ------------------------------------------------------------------------------------
 
-  defp promoted(state, owner, tag) do
+  defp promoted(state, owner, newest) do
     case owning(state) do
       {:ok, state} ->
-        send(owner, {tag, :ok})
+        acknowledge(owner, newest, :ok)
         {:look_after, state}
 
       {:error, error} ->
-        send(owner, {tag, {:refused, error}})
+        acknowledge(owner, newest, {:refused, error})
         {:ok, state}
     end
   end
@@ -158,12 +192,14 @@ defmodule ExPhil.Native.Fleet.Successor do
           | peer: nil,
             peer_member: nil,
             monitor: nil,
+            lease: nil,
+            heir: {state.peer, state.sequence},
             used: now,
             exported: now,
             pending: []
         })
 
-      {:ok, Copy.later(owner)}
+      {:ok, News.later(owner)}
     end
   end
 

@@ -36,6 +36,10 @@ defmodule ExPhil.Native.Fleet.View do
   @spec missing(atom()) :: [node()]
   def missing(fleet), do: Directory.get(fleet, :missing)
 
+  @doc "Whether the VM, or the process, of a member is known to have ended. Who is out of reach may not have."
+  @spec ended?(atom(), pid()) :: boolean()
+  def ended?(fleet, member), do: Directory.get(fleet, :ended)[node(member)] == member
+
   @doc "The node that proposes views: the first that can be reached."
   @spec chair(atom()) :: node()
   def chair(fleet), do: hd(Enum.sort(Map.keys(get(fleet).members) -- missing(fleet)))
@@ -57,6 +61,8 @@ defmodule ExPhil.Native.Fleet.View do
       monitors: %{},
       down: MapSet.new(),
       dead: MapSet.new(),
+      # Of each node the member that is known to have ended last, also when it is no member any more.
+      ended: %{},
       # Members that epmd knew.
       registered: MapSet.new(),
       joining: MapSet.new(),
@@ -225,7 +231,10 @@ defmodule ExPhil.Native.Fleet.View do
     %{state | joining: joining}
   end
 
-  defp ended(state, pid), do: %{state | dead: MapSet.put(state.dead, pid), down: MapSet.put(state.down, pid)}
+  defp ended(%{dead: dead, down: down} = state, pid) do
+    ended = Map.put(state.ended, node(pid), pid)
+    %{state | dead: MapSet.put(dead, pid), down: MapSet.put(down, pid), ended: ended}
+  end
 
   defp watch(state, pid) do
     if pid == self() or pid in Map.values(state.monitors),

@@ -261,6 +261,59 @@ defmodule ExPhil.Native.Fleet.NodesTest do
     assert {:ok, _} = call(peer, Fleet, :act, [fleet, :new, 0, obs(0), @patient])
   end
 
+  test "an agent whose copy cannot be asked plays on, and its successor gets those frames from the caller",
+       context do
+    %{fleet: fleet, options: options, policy: policy} = context
+    # It may answer alone for as long as this test takes.
+    options = Keyword.put(options, :lease, 60_000)
+    [{_, first} = vm, {_, second} = other] = start_apart(2, options)
+    # This one plays no agents.
+    {caller, third} = game = start(apart: true)
+    on_exit(fn -> if Process.alive?(caller), do: :peer.stop(caller) end)
+    connect([vm, other, game])
+    start_fleet(caller, Keyword.put(options, :devices, []))
+    settled(fleet, [first, second, third], caller)
+    session = Policy.new_session!(policy, options[:session])
+    play(fleet, :agent, session, 0..9, caller)
+    settled(fleet, [first, second, third], caller)
+
+    # Its node and that of its copy lose each other. Both reach the third one, so neither is left out.
+    {{owning, _} = owner, copying} =
+      if on(fleet, first, caller).agents == 1, do: {vm, other}, else: {other, vm}
+
+    cut(owner, [copying])
+    play(fleet, :agent, session, 10..14, caller)
+    Policy.rollback!(session, 3)
+    changed = obs(100)
+    expected = Policy.act!(session, changed)
+    assert call(caller, Fleet, :act, [fleet, :agent, 12, changed, @patient]) == {:ok, expected}
+    assert [{_, _, news}] = call(caller, :ets, :lookup, [fleet, {:unconfirmed, :agent}])
+    assert [10, 11, 12, 13, 14, 12] = for({_, {:frames, number, _}} <- news, do: number)
+
+    kill(owning)
+    play(fleet, :agent, session, 13..30, caller)
+    assert %{taken_over: 1} = on(fleet, elem(copying, 1), caller)
+    assert [] = call(caller, :ets, :lookup, [fleet, {:unconfirmed, :agent}])
+  end
+
+  test "a copy takes over from a node that may be alive only when that one's agents have stopped", context do
+    %{fleet: fleet, options: options, policy: policy} = context
+    lease = 1500
+    options = Keyword.put(options, :lease, lease)
+    [{peer, first} = vm, {other, second}, third] = start_apart(3, options)
+    settled(fleet, [first, second, elem(third, 1)], other)
+    # Near its caller.
+    session = Policy.new_session!(policy, options[:session])
+    play(fleet, :agent, session, 0..8, peer)
+    settled(fleet, [first, second, elem(third, 1)], other)
+    assert %{agents: 1} = on(fleet, first, peer)
+    before = System.monotonic_time(:millisecond)
+    play(fleet, :agent, session, 9..9, peer)
+    cut(vm, [{other, second}, third])
+    play(fleet, :agent, session, 10..19, other)
+    assert System.monotonic_time(:millisecond) - before >= lease
+  end
+
   test "two halves of a split network both stop, and go on together", context do
     %{fleet: fleet, options: options, policy: policy} = context
     [{peer, first} = vm, {other, second}] = start_apart(2, options)
