@@ -129,7 +129,9 @@ defmodule Storm do
 
   defp operate({11, n}, session, _, c) do
     others = for _ <- 1..rem(n, 5)//1, do: Policy.new_session!(c.model)
-    Policy.step_batch!([session | others], frames(n, 1 + length(others), c))
+    sessions = [session | others]
+    sessions = if rem(n, 2) == 0, do: Policy.group!(sessions), else: sessions
+    Policy.step_batch!(sessions, frames(n, 1 + length(others), c))
   end
 
   defp operate({12, n}, session, snapshot, c) do

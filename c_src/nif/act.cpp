@@ -7,13 +7,11 @@
 
 #include "nif/frames.hpp"
 #include "nif/functions.hpp"
+#include "nif/group.hpp"
 #include "nif/policy_options.hpp"
 #include "nif/step_timer.hpp"
 
 namespace exphil::nif {
-
-using core::ErrorKind;
-using core::fail;
 
 namespace {
 
@@ -95,14 +93,12 @@ Term finish_act(Call& call, LateHandle& late, SessionHandle& session, Frames) {
   return encode_action(call, late.frame->answer(logits.data()));
 }
 
-Term act_batch(Call& call, std::vector<SessionHandle*> sessions, Frames obs) {
-  if (sessions.empty()) fail(ErrorKind::invalid_argument, "sessions", "sessions must not be empty");
-  const core::PolicyConfig& config = sessions[0]->loaded->policy->config();
-  obs.require_shape({static_cast<std::int64_t>(sessions.size()), config.d_input}, "obs");
-  std::vector<float> logits(sessions.size() * static_cast<std::size_t>(config.d_output));
-  std::vector<core::Session*> plain;
-  for (const SessionHandle* handle : sessions) plain.push_back(handle->session.get());
-  return encode_actions(call, core::Session::act_batch(plain, obs.data, logits.data()));
+Term act_batch(Call& call, GroupOrList sessions, Frames obs) {
+  const core::PolicyConfig& config = sessions.loaded().policy->config();
+  const std::size_t count = sessions.group().size();
+  obs.require_shape({static_cast<std::int64_t>(count), config.d_input}, "obs");
+  std::vector<float> logits(count * static_cast<std::size_t>(config.d_output));
+  return encode_actions(call, sessions.group().act(obs.data, logits.data()));
 }
 
 Term resimulate_acts(Call& call, SessionHandle& session, std::int64_t frames_back, Frames frames) {

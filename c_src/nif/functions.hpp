@@ -170,6 +170,10 @@ Term layer_forward(Call& call, LayerHandle& layer, core::TensorView x, bool bidi
 Term layer_grad(Call& call, LayerHandle& layer, core::TensorView x, core::TensorView dy, double d_penalty,
                 bool bidirectional);
 
+// group.cpp: sessions that are stepped together many times. Not empty, and each of them once.
+class GroupOrList;
+Term new_group(Call& call, std::vector<SessionHandle*> sessions);
+
 // session.cpp
 struct Frames;
 Term step(Call& call, SessionHandle& session, Frames obs);
@@ -178,12 +182,12 @@ Term finish_step(Call& call, LateHandle& late, SessionHandle& session, Frames ob
 // it
 Term act(Call& call, SessionHandle& session, Frames obs);
 Term finish_act(Call& call, LateHandle& late, SessionHandle& session, Frames obs);
-Term act_batch(Call& call, std::vector<SessionHandle*> sessions, Frames obs);
+Term act_batch(Call& call, GroupOrList sessions, Frames obs);
 Term resimulate_acts(Call& call, SessionHandle& session, std::int64_t frames_back, Frames frames);
 Term encode_action(Call& call, const core::Action& action);
 // The action for given outputs; no session is involved.
 Term sample(Call& call, PolicyHandle& policy, Frames logits, SampleRequest options);
-Term step_batch(Call& call, std::vector<SessionHandle*> sessions, Frames obs);
+Term step_batch(Call& call, GroupOrList sessions, Frames obs);
 Term prefill(Call& call, SessionHandle& session, Frames frames);
 Term rollback(Call& call, SessionHandle& session, std::int64_t frames_back);
 Term resimulate(Call& call, SessionHandle& session, std::int64_t frames_back, Frames frames);

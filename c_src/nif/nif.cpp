@@ -5,6 +5,7 @@
 
 #include "nif/frames.hpp"
 #include "nif/functions.hpp"
+#include "nif/group.hpp"
 #include "nif/policy_options.hpp"
 #include "nif/scan_request.hpp"
 #include "nif/tools/table.hpp"
@@ -15,7 +16,7 @@ namespace {
 
 // Counts changes of the function table and its terms. ExPhil.Native.NIF passes its own number at load, so
 // that a library left over from another version is refused instead of called with the wrong terms.
-constexpr std::int64_t kInterface = 33;
+constexpr std::int64_t kInterface = 34;
 
 // Returned by load_nif/2 in {:error, {:load, _}}; ExPhil.Native.NIF turns them into messages.
 enum LoadFailure : int { kWrongInterface = 1, kResourceTypes = 2, kFailed = 3 };
@@ -96,6 +97,7 @@ constexpr const char* kStep[] = {"session", "obs"};
 constexpr const char* kGatherStep[] = {"session", "obs", "ref"};
 constexpr const char* kAnswers[] = {"answers"};
 constexpr const char* kLateStep[] = {"frame", "session", "obs"};
+constexpr const char* kSessions[] = {"sessions"};
 constexpr const char* kStepBatch[] = {"sessions", "obs"};
 constexpr const char* kPrefill[] = {"session", "frames"};
 constexpr const char* kRollback[] = {"session", "frames_back"};
@@ -134,6 +136,7 @@ ErlNifFunc functions[] = {
     {"policy_info", 1, Nif<policy_info, kPolicy>::scheduled, 0},
     {"window", 3, Nif<window, kWindow>::queued<window_work>, 0},
     {"new_session", 2, Nif<new_session, kNewSession>::scheduled, 0},
+    {"new_group", 1, Nif<new_group, kSessions>::scheduled, 0},
     {"act", 2, Nif<act, kStep>::here<is_short_step, Nif<finish_act, kLateStep>>, 0},
     {"act_batch", 3, Nif<act_batch, kStepBatch>::queued<step_batch_work>, 0},
     {"gather_step", 3, Nif<gather_step, kGatherStep>::here<is_gathered>, 0},

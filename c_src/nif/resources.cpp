@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <atomic>
 
+#include "nif/group.hpp"
+
 namespace exphil::nif {
 
 namespace {
@@ -51,6 +53,8 @@ bool look_at(ErlNifEnv* env, Term term, const Look& look) {
   Term head = 0, tail = 0;
   if (enif_get_list_cell(env, term, &head, &tail)) term = head;
   if (const auto* session = find_handle<SessionHandle>(env, term)) return look(*session->loaded), true;
+  if (const auto* group = find_handle<GroupHandle>(env, term))
+    return look(*group->kept->members[0].loaded), true;
   if (const auto* policy = find_handle<PolicyHandle>(env, term)) return look(*policy->found()), true;
   if (const auto* layer = find_handle<LayerHandle>(env, term)) return look(*layer->loaded), true;
   return false;
@@ -62,6 +66,7 @@ void keep_resource_types() {
   keep_type<PolicyHandle>();
   keep_type<SessionHandle>();
   keep_type<SnapshotHandle>();
+  keep_type<GroupHandle>();
   keep_type<ResultHandle>();
   keep_type<LayerHandle>();
   keep_type<TrainingHandle>();
@@ -83,6 +88,10 @@ int find_device(ErlNifEnv* env, Term term) {
     unsigned left = turn.fetch_add(1, std::memory_order_relaxed) % kTurns;
     while (left > 0 && enif_get_list_cell(env, tail, &head, &tail)) --left;
     term = head;
+  } else if (const auto* group = find_handle<GroupHandle>(env, term)) {
+    const auto& members = group->kept->members;
+    const unsigned left = turn.fetch_add(1, std::memory_order_relaxed) % kTurns;
+    return members[std::min<std::size_t>(left, members.size() - 1)].loaded->device.index;
   }
   int index = -1;
   look_at(env, term, [&](const auto& loaded) { index = loaded.device.index; });
@@ -94,7 +103,14 @@ bool open_resource_types(ErlNifEnv* env) {
          open_type<SnapshotHandle>(env, "snapshot.2") && open_type<LateHandle>(env, "late.2") &&
          open_type<ResultHandle>(env, "result.1") && open_type<LayerHandle>(env, "layer.1") &&
          open_type<ClockHandle>(env, "clock.4") && open_type<TrainingHandle>(env, "training.1") &&
-         open_type<AnswersHandle>(env, "answers.1");
+         open_type<AnswersHandle>(env, "answers.1") && open_type<GroupHandle>(env, "group.1");
+}
+
+void require_current(const LoadedPolicy& loaded, const char* argument) {
+  if (!loaded.replaced.load(std::memory_order_relaxed)) return;
+  core::fail(core::ErrorKind::mismatch, argument,
+             "the session belongs to weights that Policy.update or a step of training replaced; start a new "
+             "session");
 }
 
 std::size_t snapshot_weight(const core::PolicyConfig& config) {

@@ -192,6 +192,9 @@ Handle& decode_handle(Call& call, Term term, const char* argument, const char* e
   fail_decode(call, term, argument, expected);
 }
 
+// Throws mismatch where update_policy() or train_step() has put other weights into the model.
+void require_current(const LoadedPolicy& loaded, const char* argument);
+
 template <>
 struct Decoder<PolicyHandle&> {
   static PolicyHandle& decode(Call& call, Term term, const char* argument) {
@@ -209,12 +212,7 @@ struct Decoder<SessionHandle&> {
   static SessionHandle& decode(Call& call, Term term, const char* argument) {
     auto& handle =
         decode_handle<SessionHandle>(call, term, argument, "a session that Policy.new_session returned");
-    if (handle.loaded->replaced.load(std::memory_order_relaxed)) {
-      core::fail(
-          core::ErrorKind::mismatch, argument,
-          "the session belongs to weights that Policy.update or a step of training replaced; start a new "
-          "session");
-    }
+    require_current(*handle.loaded, argument);
     return handle;
   }
 };

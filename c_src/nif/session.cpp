@@ -4,12 +4,10 @@
 
 #include "nif/frames.hpp"
 #include "nif/functions.hpp"
+#include "nif/group.hpp"
 #include "nif/step_timer.hpp"
 
 namespace exphil::nif {
-
-using core::ErrorKind;
-using core::fail;
 
 namespace {
 
@@ -41,16 +39,12 @@ Term finish_step(Call& call, LateHandle& late, SessionHandle& session, Frames ob
   return obs.answer(call, {d_output}, out.term());
 }
 
-Term step_batch(Call& call, std::vector<SessionHandle*> sessions, Frames obs) {
-  if (sessions.empty()) fail(ErrorKind::invalid_argument, "sessions", "sessions must not be empty");
-  const core::PolicyConfig& config = sessions[0]->loaded->policy->config();
-  const auto count = static_cast<std::int64_t>(sessions.size());
+Term step_batch(Call& call, GroupOrList sessions, Frames obs) {
+  const core::PolicyConfig& config = sessions.loaded().policy->config();
+  const auto count = static_cast<std::int64_t>(sessions.group().size());
   obs.require_shape({count, config.d_input}, "obs");
-  Result out(call, *sessions[0]->loaded->backend, f32_bytes(count, config.d_output, "obs"));
-  std::vector<core::Session*> plain;
-  plain.reserve(sessions.size());
-  for (const SessionHandle* handle : sessions) plain.push_back(handle->session.get());
-  core::Session::step_batch(plain, obs.data, out.floats());
+  Result out(call, *sessions.loaded().backend, f32_bytes(count, config.d_output, "obs"));
+  sessions.group().step(obs.data, out.floats());
   return obs.answer(call, {count, config.d_output}, out.term());
 }
 

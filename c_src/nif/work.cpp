@@ -7,6 +7,7 @@
 
 #include "core/recurrent/operators.hpp"
 #include "nif/backends.hpp"
+#include "nif/group.hpp"
 #include "nif/resources.hpp"
 
 namespace exphil::nif {
@@ -282,11 +283,9 @@ Work resimulate_work(ErlNifEnv* env, const Term argv[]) {
 }
 
 Work step_batch_work(ErlNifEnv* env, const Term argv[]) {
-  Term head = 0, tail = 0;
-  if (!enif_get_list_cell(env, argv[0], &head, &tail)) return {};
-  const SessionHandle* handle = find_handle<SessionHandle>(env, head);
-  if (handle == nullptr) return {};
-  Work work = policy_work(env, job_kind(env, head), handle->loaded, argv[1]);
+  const auto* loaded = find_batch(env, argv[0]);
+  if (loaded == nullptr) return {};
+  Work work = policy_work(env, job_kind(env, argv[0]), *loaded, argv[1]);
   if (work.kind == JobKind::device && tensor_of(env, argv[1]).bytes >= kCopiedTogether)
     work.helpers = kHelpers;
   return work;

@@ -14,8 +14,8 @@ struct Work {
   int helpers = 0;     // threads that a dirty job wants soon: core::wake_helpers
 };
 
-// The kind of a call whose first argument is `first`: a model, a session, a layer, a list of sessions, or a
-// backend's name.
+// The kind of a call whose first argument is `first`: a model, a session, a layer, a group or a list of
+// sessions, or a backend's name.
 core::JobKind job_kind(ErlNifEnv* env, Term first);
 // The index of the device of such a call, which has two arguments at least: that of its model, session or
 // layer, or its second argument. Of several devices the first.

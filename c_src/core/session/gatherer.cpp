@@ -8,6 +8,7 @@
 #include "core/error.hpp"
 #include "core/session/launched_frames.hpp"
 #include "core/session/session.hpp"
+#include "core/session/session_group.hpp"
 #include "core/work/background.hpp"
 #include "core/work/own_thread.hpp"
 #include "core/work/parallel.hpp"
@@ -267,14 +268,15 @@ void Gatherer::compute(LaunchedFrames& launch) noexcept {
   const double begin_processor = alone ? microseconds_of(CLOCK_THREAD_CPUTIME_ID) : 0;
   try {
     obs_.clear();
-    launched_sessions_.clear();
+    std::vector<Session*> sessions;
+    sessions.reserve(launch.frames.size());
     for (const GatheredFramePtr& frame : launch.frames) {
-      launched_sessions_.push_back(&frame->session());
+      sessions.push_back(&frame->session());
       obs_.insert(obs_.end(), frame->obs_.begin(), frame->obs_.end());
     }
     launch.d_output = static_cast<std::size_t>(policy_->config().d_output);
     launch.out.resize(launch.frames.size() * launch.d_output);
-    Session::step_locked(launched_sessions_, obs_.data(), launch.out.data());
+    SessionGroup(std::move(sessions)).step_locked(obs_.data(), launch.out.data());
   } catch (...) {
     launch.error = std::current_exception();
   }

@@ -152,9 +152,7 @@ class Gatherer {
   float usual_frames_ = 0, usual_microseconds_ = 0;  // recent averages of the threads' launches
   bool full_ = false;                                // the last launch had all that it may
   std::optional<Clock::time_point> waiting_since_;   // frames that the last launch left
-  // Of the launch under way.
-  std::vector<Session*> launched_sessions_;
-  std::vector<float> obs_;
+  std::vector<float> obs_;                           // of the launch under way
 
   std::mutex mutex_;
   Sleepers answerers_;

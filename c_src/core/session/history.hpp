@@ -28,6 +28,10 @@ class History {
   // to frames(): that far ahead are the entries that the next frames write. No state where not carried.
   State* state(std::int64_t by = 0) const { return states_.empty() ? nullptr : states_[index(by)].get(); }
   bool carried() const { return !states_.empty(); }
+  // Whether a frame goes from one entry to another. Where it does not, the current state is always the first.
+  // These two never change, and need no lock.
+  bool moves() const { return plays_.size() > 1; }
+  State* first_state() const { return states_[0].get(); }
   // Asks for the memory that state() reads, and does not wait for it.
   void prefetch() const { __builtin_prefetch(states_.data()); }
   PlayState& play() { return plays_[static_cast<std::size_t>(current_)]; }

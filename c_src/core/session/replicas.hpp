@@ -1,7 +1,7 @@
 // One set of weights on several devices. Each device has a policy of its own, which knows nothing of the
 // others; what their sessions share is here: which device a new session goes to, and threads on which the
 // devices' parts of a call run side by side. A model on one device has no such object, and its calls do not
-// come here. Used by batch.cpp and nif/policy.cpp; every function is safe from any thread.
+// come here. Used by session_group.cpp and nif/policy.cpp; every function is safe from any thread.
 #pragma once
 
 #include <condition_variable>

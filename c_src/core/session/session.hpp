@@ -1,5 +1,6 @@
 // Sessions and snapshots for nif/: a State, its lock, and a reference that keeps the policy alive. Every call
-// is safe from any thread; calls on one session run one after another.
+// is safe from any thread; calls on one session run one after another. Frames of several sessions in one call
+// are in session_group.hpp.
 #pragma once
 
 #include <atomic>
@@ -121,33 +122,12 @@ class alignas(64) Session {
   void import_state(const std::uint8_t* bytes,
                     std::size_t size);  // invalid_state or mismatch; unchanged then
 
-  // One frame for each session, all of one model (mismatch otherwise; invalid_argument where a session
-  // appears twice, or a frame is not finite). Locks are taken in address order, so two overlapping batches
-  // cannot deadlock. The devices of the model compute side by side. Where one fails, no session has changed.
-  // These are in batch.cpp.
-  static void step_batch(const std::vector<Session*>& sessions, const float* obs, float* out);
-  // step_batch, with the action of each session; logits: {sessions, d_output}, written.
-  static std::vector<Action> act_batch(const std::vector<Session*>& sessions, const float* obs,
-                                       float* logits);
-
  private:
   friend class GatheredFrame;
   friend class Gatherer;
   friend class LateFrame;
+  friend class SessionGroup;
   using Lock = std::unique_lock<HandoverMutex>;
-  using Locks = std::vector<Lock>;
-  static void require_one_model(const std::vector<Session*>& sessions);
-  static Locks lock_all(const std::vector<Session*>& sessions);
-  static void require_finite_frames(const std::vector<Session*>& sessions, const float* obs);
-  static void step_locked(const std::vector<Session*>& sessions, const float* obs, float* out);
-  // The sessions of one policy, whose histories stay where they are; and of a model on several devices. rows:
-  // those of obs and out that the sessions have; empty: one after another.
-  using Rows = std::vector<std::int64_t>;
-  static void run_locked(const std::vector<Session*>& sessions, const Rows& rows, const float* obs,
-                         float* out);
-  static void run_devices(const std::vector<Session*>& sessions, const float* obs, float* out);
-  static void step_mixed(const std::vector<Session*>& sessions, const std::vector<State*>& from,
-                         const std::vector<State*>& to, const Rows& rows, const float* obs, float* out);
   const Replicas* replicas() const { return place_ ? place_->replicas().get() : nullptr; }
   // Whether states of the policy mean the same here.
   bool is_of_model(const Policy* policy, const Replicas* replicas) const {
@@ -179,7 +159,7 @@ class alignas(64) Session {
   // Leaves the history at the state that the frames start from; the caller advances it.
   void resimulate_locked(std::int64_t frames_back, const float* frames, std::int64_t seq, float* out);
 
-  // What a batch needs of each of its sessions: two lines of memory, which no cache has of thousands.
+  // What a group needs of each of its sessions: two lines of memory, which no cache has of thousands.
   std::shared_ptr<Policy> policy_;
   History history_;             // the current state and those before it; no states where there is a window
   std::unique_ptr<Pace> pace_;  // null where no frame is expected

@@ -12,7 +12,7 @@ defmodule ExPhil.Native.NIF do
 
   # Counts changes of the functions and their terms; c_src/nif/nif.cpp has the same number, and refuses
   # another.
-  @interface 33
+  @interface 34
 
   @type reason :: {kind :: atom(), argument :: String.t(), message :: String.t()}
   @type result(value) :: {:ok, value} | {:error, reason()}
@@ -77,7 +77,9 @@ defmodule ExPhil.Native.NIF do
   def policy_info(_policy), do: unloaded()
   def window(_policy, _windows, _ref), do: unloaded()
   def new_session(_policy, _options), do: unloaded()
+  def new_group(_sessions), do: unloaded()
   def act(_session, _obs), do: unloaded()
+  # sessions: a list of sessions, or what new_group returned.
   def act_batch(_sessions, _obs, _ref), do: unloaded()
   def sample(_policy, _outs, _options), do: unloaded()
   def step(_session, _obs), do: unloaded()

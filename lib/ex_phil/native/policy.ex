@@ -1,7 +1,7 @@
 defmodule ExPhil.Native.Policy do
   # One module, because a policy is one noun to its users. Most of the file is their documentation; the work
   # is done in lib/ex_phil/native/policy/, and policy/interface/ has the types, and the functions that load,
-  # go back or train.
+  # play many agents in one call, go back or train.
   @moduledoc """
   A recurrent policy that answers every frame in constant time, whatever its trunk.
 
@@ -53,13 +53,14 @@ defmodule ExPhil.Native.Policy do
 
   import ExPhil.Native.Policy.Call
 
-  alias ExPhil.Native.{Error, NIF, Telemetry, Tensor}
+  alias ExPhil.Native.{NIF, Telemetry, Tensor}
   alias ExPhil.Native.Policy.{Action, Loading, Session, SessionOptions}
 
   @enforce_keys [:ref, :info]
   defstruct [:ref, :info]
 
   use ExPhil.Native.Policy.Interface.Loading
+  use ExPhil.Native.Policy.Interface.Batches
   use ExPhil.Native.Policy.Interface.States
   use ExPhil.Native.Policy.Interface.Training
 
@@ -199,36 +200,6 @@ defmodule ExPhil.Native.Policy do
 
   defp run_act(ref, obs) when is_binary(obs) or is_tuple(obs), do: answer(NIF.act(ref, obs))
   defp run_act(ref, obs), do: with_frames(obs, "obs", &NIF.act(ref, &1))
-
-  @doc """
-  One frame for each of several sessions of one policy, in one launch on each of their devices, with the bits of separate steps.
-
-    * `sessions` - a list of n sessions, each of them once
-    * `obs` - f32 of shape {n, d_input}, a row for each session: a binary of 4 * n * d_input bytes, or a tensor
-
-  Returns `{:ok, outs}`, f32 of shape {n, d_output}, in the form of `obs`. Errors are those of `step/2`, and leave all sessions as
-  they were; a session that is twice in the list, and sessions of several policies, are others.
-  """
-  fallible step_batch(sessions :: [session()], obs :: data()) :: data()
-  def step_batch(sessions, obs), do: batch(sessions, obs, &with_data/3, &NIF.step_batch/3)
-
-  @doc """
-  One frame and one action for each of several sessions of one policy, in one launch, with the actions of separate calls of `act/2`.
-
-    * `sessions` - a list of n sessions, each of them once
-    * `obs` - f32 of shape {n, d_input}, a row for each session: a binary of 4 * n * d_input bytes, or a tensor
-
-  Returns `{:ok, actions}`, n of them in the order of the sessions. Errors are those of `step_batch/2`, and one of kind `:unsupported` of
-  a policy without ExPhil's six heads.
-  """
-  fallible act_batch(sessions :: [session()], obs :: data()) :: [Action.t()]
-  def act_batch(sessions, obs), do: batch(sessions, obs, &with_frames/3, &NIF.act_batch/3)
-
-  defp batch(sessions, obs, with_obs, call) do
-    with_obs.(obs, "obs", queued(&call.(refs(sessions), &1, &2)))
-  catch
-    :not_sessions -> {:error, Error.invalid("sessions", "a list of sessions", sessions)}
-  end
 
   @doc """
   Plays many frames of one session in one parallel pass, with the bits of stepping each.

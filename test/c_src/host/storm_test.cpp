@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/session/session.hpp"
+#include "core/session/session_group.hpp"
 #include "core/work/reaper.hpp"
 #include "host/backend.hpp"
 #include "support/catch.hpp"
@@ -50,7 +51,7 @@ void advance(core::Session& session, core::Session& other, int thread, int round
     default: {  // beside a session that every thread uses
       std::vector<float> both = frame;
       both.insert(both.end(), frame.begin(), frame.end());
-      core::Session::step_batch({&session, &other}, both.data(), outs.data());
+      core::SessionGroup({&session, &other}).step(both.data(), outs.data());
       const std::vector<std::uint8_t> state = session.export_state();
       session.import_state(state.data(), state.size());
     }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/session/session.hpp"
+#include "core/session/session_group.hpp"
 #include "core/session/state_codec.hpp"
 #include "support/catch.hpp"
 #include "support/faults.hpp"
@@ -77,7 +78,7 @@ class FaultBench {
       all.push_back({"act", [this] { sessions_[0]->act(obs_.data(), out_.data()); }});
       all.push_back(
           {"resimulate_acts", [this] { sessions_[2]->resimulate_acts(1, obs_.data(), 2, out_.data()); }});
-      all.push_back({"act_batch", [this] { core::Session::act_batch(first(5), obs_.data(), out_.data()); }});
+      all.push_back({"act_batch", [this] { core::SessionGroup(first(5)).act(obs_.data(), out_.data()); }});
     }
     return all;
   }
@@ -134,7 +135,7 @@ class FaultBench {
     sessions_[3]->roll_back(frames);
   }
 
-  void step_batch(std::int64_t count) { core::Session::step_batch(first(count), obs_.data(), out_.data()); }
+  void step_batch(std::int64_t count) { core::SessionGroup(first(count)).step(obs_.data(), out_.data()); }
 
   std::shared_ptr<core::Policy> policy_;
   const std::int64_t window_;

@@ -1,4 +1,5 @@
 #include "support/random_player.hpp"
+#include "core/session/session_group.hpp"
 
 #include <algorithm>
 #include <exception>
@@ -11,6 +12,7 @@ namespace exphil::test {
 namespace {
 
 using core::Session;
+using core::SessionGroup;
 using Floats = std::vector<float>;
 using Bytes = std::vector<std::uint8_t>;
 
@@ -105,7 +107,7 @@ void RandomPlayer::step_batch(RandomAgent& agent) {
   for (RandomAgent* one : chosen) sessions.push_back(one->session.get());
   const Numbers numbers = some_frames(chosen.size());
   Floats out(chosen.size() * agent.d_output());
-  Session::step_batch(sessions, observations_.rows(numbers).data(), out.data());
+  SessionGroup(sessions).step(observations_.rows(numbers).data(), out.data());
   for (std::size_t i = 0; i < chosen.size(); ++i) {
     played(*chosen[i], {numbers[i]}, out.data() + i * agent.d_output(), true);
   }

@@ -1,10 +1,9 @@
 defmodule ExPhil.Native.Policy.Call do
   @moduledoc false
   # What the calls of a policy share: observations in any form in, answers in the same form out, the library's
-  # errors as ExPhil.Native.Error. Used by Policy, Policy.States and Policy.Training.
+  # errors as ExPhil.Native.Error. Used by Policy, Policy.Batches, Policy.States and Policy.Training.
 
   alias ExPhil.Native.{Error, Queue, Tensor}
-  alias ExPhil.Native.Policy.Session
 
   @expected "an f32 binary, an Nx tensor or {:f32, shape, binary}"
 
@@ -32,11 +31,6 @@ defmodule ExPhil.Native.Policy.Call do
       {:error, reason} -> failed(reason)
     end
   end
-
-  @doc "The library's references of a list of sessions. Throws :not_sessions for anything else."
-  def refs([%Session{ref: ref} | rest]), do: [ref | refs(rest)]
-  def refs([]), do: []
-  def refs(_), do: throw(:not_sessions)
 
   @doc "A function of the data that waits for a call which may be queued: `call` gets the data and the reference."
   def queued(call), do: fn data -> Queue.run(&call.(data, &1)) end

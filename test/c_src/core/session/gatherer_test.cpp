@@ -1,6 +1,7 @@
 // Frames of many callers in one launch: which launches there are, and that a frame has the bits, the errors
 // and the order of one that its caller steps.
 #include "core/session/gatherer.hpp"
+#include "core/session/session_group.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -527,7 +528,7 @@ TEST_CASE("threads that play, save and go back in sessions that gather: every an
         const float* frame = obs((t * kThreads + i) % kFrames);
         plain.step(frame, right.data());
         if (t % 3 == 0) {
-          Session::step_batch({&own}, frame, out.data());
+          SessionGroup({&own}).step(frame, out.data());
         } else {
           out = test::play_gathered(own, frame).out;
         }

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "core/session/session.hpp"
+#include "core/session/session_group.hpp"
 #include "support/catch.hpp"
 #include "support/errors.hpp"
 #include "support/numbers.hpp"
@@ -154,7 +155,7 @@ TEST_CASE("many threads share sessions whose frames are late, and none waits for
         } catch (const WouldWait&) {
           session.step(frames().data(), out.data());
         }
-        if (round % 10 == i) Session::step_batch({&b, &a}, frames().data(), out.data());
+        if (round % 10 == i) SessionGroup({&b, &a}).step(frames().data(), out.data());
         if (round % 10 == i + 4) a.snapshot();
       }
     });

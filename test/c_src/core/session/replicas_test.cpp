@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 
 #include "core/session/session.hpp"
+#include "core/session/session_group.hpp"
 #include "support/catch.hpp"
 #include "support/errors.hpp"
 #include "support/gathered.hpp"
@@ -47,10 +49,14 @@ struct Agents {
       own.push_back(model.session((i + 2) % Model::kDevices, i % 2 == 0 ? 0 : 4));
       all.push_back(own.back().get());
     }
+    group.emplace(all);
+    group->require_distinct();
   }
+  // By a group of many calls, and by one of this call.
   Out step(const float* obs) {
     Out out(all.size() * test::kOracleOut);
-    Session::step_batch(all, obs, out.data());
+    SessionGroup now(all);
+    (++steps % 2 == 0 ? *group : now).step(obs, out.data());
     return out;
   }
   std::vector<Bytes> states() const {
@@ -60,6 +66,8 @@ struct Agents {
   }
   std::vector<std::unique_ptr<Session>> own;
   std::vector<Session*> all;
+  std::optional<SessionGroup> group;
+  int steps = 0;
 };
 
 const float* frames_of(std::size_t count, std::size_t t) {
@@ -183,7 +191,7 @@ TEST_CASE("sessions of the other devices go on where one has failed", "[session]
   const auto here = model.session(0), lost = model.session(1), there = model.session(2);
   Out out(2 * test::kOracleOut), right(2 * test::kOracleOut);
   CHECK(error_of([&] { lost->step(frames_of(2, 0), out.data()); }).kind == ErrorKind::device_lost);
-  Session::step_batch({there.get(), here.get()}, frames_of(2, 0), out.data());
+  SessionGroup({there.get(), here.get()}).step(frames_of(2, 0), out.data());
   Session one(make_oracle()), other(make_oracle());
   one.step(frames_of(2, 0), right.data());
   other.step(frames_of(2, 0) + test::kOracleIn, right.data() + test::kOracleOut);
@@ -218,7 +226,7 @@ TEST_CASE("sessions and snapshots of other models are refused", "[session][devic
   Out out(2 * test::kOracleOut);
   for (Session* session : {foreign.get(), &plain}) {
     for (const auto& batch : {std::vector<Session*>{here.get(), session}, {session, here.get()}}) {
-      const auto error = error_of([&] { Session::step_batch(batch, frames_of(2, 0), out.data()); });
+      const auto error = error_of([&] { SessionGroup(batch).step(frames_of(2, 0), out.data()); });
       CHECK(error.kind == ErrorKind::mismatch);
     }
     const auto error = error_of([&] { here->restore(*session->snapshot()); });

@@ -1,4 +1,5 @@
 #include "core/session/session.hpp"
+#include "core/session/session_group.hpp"
 
 #include <cstring>
 #include <thread>
@@ -83,7 +84,7 @@ TEST_CASE("a snapshot outlives its session and keeps the model alive", "[session
   CHECK(watched.expired());
 }
 
-TEST_CASE("a snapshot or session of another model is refused and changes nothing", "[session]") {
+TEST_CASE("a snapshot or state of another model is refused and changes nothing", "[session]") {
   const auto frames = test::Random(4).vector(2 * test::kOracleIn, -1, 1);
   Session one(make_oracle(1)), other(make_oracle(2));
   step(one, frames, 0);
@@ -94,38 +95,7 @@ TEST_CASE("a snapshot or session of another model is refused and changes nothing
   const CaughtError import = error_of([&] { one.import_state(exported.data(), exported.size()); });
   CHECK(import.kind == ErrorKind::mismatch);
   CHECK(import.says("fingerprint"));
-  Out out(2 * test::kOracleOut);
-  CHECK(error_of([&] {
-          Session::step_batch({&one, &other}, frames.data(), out.data());
-        }).kind == ErrorKind::mismatch);
-  const CaughtError twice = error_of([&] { Session::step_batch({&one, &one}, frames.data(), out.data()); });
-  CHECK(twice.kind == ErrorKind::invalid_argument);
-  CHECK(twice.argument == "sessions");
   CHECK(one.export_state() == before);
-}
-
-TEST_CASE("step_batch is the separate steps, bit for bit, in the caller's order", "[session]") {
-  const auto frames = test::Random(5).vector(8 * test::kOracleIn, -1, 1);
-  const auto policy = make_oracle();
-  std::vector<std::unique_ptr<Session>> batched, separate;
-  for (std::size_t i = 0; i < 8; ++i) {
-    batched.push_back(std::make_unique<Session>(policy));
-    separate.push_back(std::make_unique<Session>(policy));
-    step(*batched[i], frames, i);
-    step(*separate[i], frames, i);
-  }
-  std::vector<Session*> order;
-  for (const std::size_t i : {3u, 0u, 7u, 5u, 1u, 6u, 2u, 4u}) order.push_back(batched[i].get());
-  Out out(8 * test::kOracleOut);
-  Session::step_batch(order, frames.data(), out.data());
-  std::size_t row = 0;
-  for (const std::size_t i : {3u, 0u, 7u, 5u, 1u, 6u, 2u, 4u}) {
-    CHECK(step(*separate[i], frames, row) ==
-          Out(out.begin() + row * test::kOracleOut, out.begin() + (row + 1) * test::kOracleOut));
-    CHECK(separate[i]->export_state() == batched[i]->export_state());
-    ++row;
-  }
-  CHECK_NOTHROW(Session::step_batch({}, nullptr, nullptr));
 }
 
 TEST_CASE("calls from many threads never use one state concurrently, and batches do not deadlock",
@@ -140,7 +110,7 @@ TEST_CASE("calls from many threads never use one state concurrently, and batches
     threads.emplace_back([&, i] {
       Out out(4 * test::kOracleOut);
       for (int round = 0; round < 200; ++round) {
-        Session::step_batch(batches[i], frames.data(), out.data());
+        SessionGroup(batches[i]).step(frames.data(), out.data());
         batches[i][0]->snapshot();
         batches[i][1]->restore(*kept);
         const auto bytes = batches[i][0]->export_state();

@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/session/session_group.hpp"
 #include "cuda/armed_player.hpp"
 #include "cuda/device/slow_call.hpp"
 #include "cuda/emulated_gpu.hpp"
@@ -78,7 +79,7 @@ std::vector<Disturbance> disturbances(const SharedPolicy& policy) {
        [policy](ArmedPlayer& p) {
          ArmedPlayer other(policy, false);
          const Floats obs(18, 0.5f);
-         core::Session::step_batch({&p.session, &other.session}, obs.data(), p.out.data());
+         core::SessionGroup({&p.session, &other.session}).step(obs.data(), p.out.data());
        },
        true},
       {"window", [policy](ArmedPlayer& p) { policy->window(p.obs(0), 2, 2, p.out.data()); }},

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/session/session.hpp"
+#include "core/session/session_group.hpp"
 #include "cuda/cuda_test.hpp"
 #include "cuda/device/context.hpp"
 #include "cuda/emulated_gpu.hpp"
@@ -58,7 +59,7 @@ struct Agents {
   Floats obs(std::size_t t) const { return Random(t).vector(all.size() * d_input, -1, 1); }
   Floats batch(std::size_t t) {
     Floats out(all.size() * d_output);
-    core::Session::step_batch(all, obs(t).data(), out.data());
+    core::SessionGroup(all).step(obs(t).data(), out.data());
     return out;
   }
   Floats alone(std::size_t t) {

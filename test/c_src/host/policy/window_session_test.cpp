@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "core/session/session.hpp"
+#include "core/session/session_group.hpp"
 #include "core/session/state_codec.hpp"
 #include "host/policy/policy.hpp"
 #include "support/catch.hpp"
@@ -17,6 +18,7 @@ namespace {
 
 using core::Pad;
 using core::Session;
+using core::SessionGroup;
 using core::SessionOptions;
 
 using Floats = std::vector<float>;
@@ -107,13 +109,15 @@ TEST_CASE("windows: prefill, snapshot, restore, export, import and batches", "[h
     stepped.restore(*snapshot);
     CHECK(step(stepped, next) == expected);
   }
-  // A carried session and two windows in one batch.
+  // A carried session and two windows in one group.
   Session carried(policy), first(policy, window_of(3)), second(policy, window_of(5, Pad::zeros));
   Session carried_alone(policy), first_alone(policy, window_of(3)),
       second_alone(policy, window_of(5, Pad::zeros));
+  SessionGroup kept({&first, &carried, &second});
   for (std::int64_t t = 0; t + 3 <= 30; t += 3) {
     Floats out(static_cast<std::size_t>(3 * policy->config().d_output));
-    Session::step_batch({&first, &carried, &second}, frames.data() + t * width, out.data());
+    SessionGroup now({&first, &carried, &second});
+    (t % 2 == 0 ? kept : now).step(frames.data() + t * width, out.data());
     Floats expected = step(first_alone, frames.data() + t * width);
     for (const Floats& part : {step(carried_alone, frames.data() + (t + 1) * width),
                                step(second_alone, frames.data() + (t + 2) * width)}) {
@@ -224,7 +228,7 @@ TEST_CASE("acting: a frame played again, imported or in a batch draws the same",
       CHECK(same(session.act(obs, logits.data()), action));
       Floats both(obs, obs + width);
       both.insert(both.end(), obs, obs + width);
-      const auto actions = Session::act_batch({&another, &twin}, both.data(), logits.data());
+      const auto actions = SessionGroup({&another, &twin}).act(both.data(), logits.data());
       CHECK(same(actions[1], action));
       differs += !same(actions[0], action);
     }

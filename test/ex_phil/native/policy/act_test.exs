@@ -147,7 +147,8 @@ defmodule ExPhil.Native.Policy.ActTest do
 
     for window <- [nil, :none] do
       options = [window: window, seed: -5, hysteresis: {0.6, 0.4}, deterministic_buttons: true]
-      [session, twin] = for _ <- 1..2, do: Policy.new_session!(policy, options)
+      [session, twin, one, other] = for _ <- 1..4, do: Policy.new_session!(policy, options)
+      group = Policy.group!([one, other])
 
       for frame <- Enum.take(frames(), 30) do
         {:ok, before} = Policy.snapshot(session)
@@ -157,6 +158,7 @@ defmodule ExPhil.Native.Policy.ActTest do
         assert Policy.act!(session, {:f32, {287}, frame}) == action
         {:ok, _} = Policy.import_state(twin, exported)
         assert Policy.act_batch!([twin], frame) == [action]
+        assert Policy.act_batch!(group, frame <> frame) == [action, action]
       end
     end
   end

@@ -11,7 +11,7 @@ defmodule ExPhil.Native.Policy.DevicesTest do
   defp run(code, variables \\ []), do: FakeCuda.play(12, code, variables ++ @devices)
 
   @tag :fake_cuda
-  test "sessions go to the device with the fewest, and a batch over all of them has the bits of lone steps" do
+  test "sessions go to the device with the fewest, and a list or a group of all of them has the bits of lone steps" do
     output =
       run("""
       policy = Policy.load!(path, backend: :cuda, device: :all, max_sessions: 8)
@@ -23,11 +23,13 @@ defmodule ExPhil.Native.Policy.DevicesTest do
 
       four = for i <- [2, 0, 3, 1], do: Enum.at(sessions, i)
       lone = for _ <- four, do: Policy.new_session!(model)
+      group = Policy.group!(four)
 
       for t <- 0..11 do
         rows = for j <- 0..3, do: Enum.at(frames, rem(t + 3 * j, 12))
         right = for {session, row} <- Enum.zip(lone, rows), into: <<>>, do: Policy.step_batch!([session], row)
-        true = Policy.step_batch!(four, IO.iodata_to_binary(rows)) == right
+        called = if rem(t, 3) == 0, do: four, else: group
+        true = Policy.step_batch!(called, IO.iodata_to_binary(rows)) == right
       end
 
       IO.inspect(Enum.map(four, &Policy.export_state!/1) == Enum.map(lone, &Policy.export_state!/1))
@@ -195,15 +197,18 @@ defmodule ExPhil.Native.Policy.DevicesTest do
     count = 3 * length(policy.info.devices)
     frames = for seed <- 1..20, {:f32, _, frame} = Policies.frames(count, seed), do: frame
 
-    play = fn policy, options ->
+    play = fn policy, options, together ->
       sessions = for k <- 1..count, do: Policy.new_session!(policy, Enum.at(options, rem(k, 2)))
 
-      {for(frame <- frames, do: Policy.step_batch!(sessions, frame)),
+      called = together.(sessions)
+
+      {for(frame <- frames, do: Policy.step_batch!(called, frame)),
        Enum.map(sessions, &Policy.export_state!/1)}
     end
 
     options = [[window: :none], [window: 5, history: 3]]
-    assert play.(policy, options) == play.(one, options)
+    listed = play.(one, options, & &1)
+    for together <- [& &1, &Policy.group!/1], do: assert(play.(policy, options, together) == listed)
     windows = {:f32, {count, 20, policy.info.d_input}, IO.iodata_to_binary(frames)}
     assert Policy.window!(policy, windows) == Policy.window!(one, windows)
   end

@@ -3,7 +3,7 @@ defmodule ExPhil.Native.Policy.Interface.Types do
   # The types of ExPhil.Native.Policy, with their documentation: `use` puts them there.
 
   alias ExPhil.Native.{Device, Error, Tensor}
-  alias ExPhil.Native.Policy.{Session, Snapshot}
+  alias ExPhil.Native.Policy.{Group, Session, Snapshot}
 
   defmacro __using__(_options) do
     quote location: :keep do
@@ -12,6 +12,9 @@ defmodule ExPhil.Native.Policy.Interface.Types do
 
       @type session :: Session.t()
       @type snapshot :: Snapshot.t()
+      @type group :: Group.t()
+      @typedoc "A group of `group/1`, or a list of sessions."
+      @type sessions :: group() | [session()]
       @typedoc "f32: a binary as `Nx.to_binary/1` returns it, or a tensor. The answer has the same form."
       @type data :: binary() | Tensor.t()
       @typedoc "A tensor for each weight, by its name in the checkpoint."

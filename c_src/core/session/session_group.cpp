@@ -1,0 +1,219 @@
+#include "core/session/session_group.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <functional>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/finite.hpp"
+#include "core/session/session.hpp"
+
+namespace exphil::core {
+
+namespace {
+
+std::vector<Session*> in_address_order(std::vector<Session*> sessions) {
+  std::sort(sessions.begin(), sessions.end(), std::less<Session*>());
+  if (std::adjacent_find(sessions.begin(), sessions.end()) != sessions.end()) {
+    fail(ErrorKind::invalid_argument, "sessions", "sessions must be distinct; a session appears twice");
+  }
+  return sessions;
+}
+
+// A group asks for the memory of so many sessions ahead: of thousands no cache has it, and a session takes
+// less time than its memory needs.
+constexpr std::size_t kAhead = 16;
+
+}  // namespace
+
+SessionGroup::SessionGroup(std::vector<Session*> sessions) : sessions_(std::move(sessions)) {
+  if (sessions_.empty()) fail(ErrorKind::invalid_argument, "sessions", "sessions must not be empty");
+  const Session& first = *sessions_[0];
+  bool numbered = first.place_.has_value();
+  for (std::size_t i = 0; i < sessions_.size(); ++i) {
+    if (i + kAhead < sessions_.size()) {
+      const Session* const later = sessions_[i + kAhead];
+      __builtin_prefetch(&later->policy_);
+      __builtin_prefetch(&later->mutex_, 1);
+    }
+    const Session& session = *sessions_[i];
+    if (!first.is_of_model(session.policy_.get(), session.replicas())) {
+      fail(ErrorKind::mismatch, "sessions", "sessions must all be of one model; session ", i,
+           " is of another model than session 0");
+    }
+    if (!session.history_.carried()) numbered = true;
+    session.history_.prefetch();
+  }
+  for (std::size_t i = 0; i < sessions_.size(); ++i) {
+    add(*sessions_[i], static_cast<std::int64_t>(i), numbered);
+  }
+  for (Part& part : parts_) {
+    if (!part.moving.empty()) part.to = part.from;
+  }
+  if (is_one_batch()) parts_[0].rows.clear();
+}
+
+void SessionGroup::add(Session& session, std::int64_t row, bool numbered) {
+  Policy* const policy = session.policy_.get();
+  auto part =
+      std::find_if(parts_.begin(), parts_.end(), [&](const Part& other) { return other.policy == policy; });
+  if (part == parts_.end()) {
+    part = parts_.insert(part, Part{policy, {}, {}, {}, {}, {}});
+    part->from.reserve(sessions_.size());
+    if (numbered) part->rows.reserve(sessions_.size());
+  }
+  const History& history = session.history_;
+  if (!history.carried()) return part->windows.push_back({&session, row});
+  if (history.moves()) part->moving.push_back({&session, part->from.size()});
+  part->from.push_back(history.moves() ? nullptr : history.first_state());
+  if (numbered) part->rows.push_back(row);
+}
+
+void SessionGroup::require_distinct() {
+  in_address_order_ = in_address_order(sessions_);
+}
+
+bool SessionGroup::is_one_batch() const {
+  return parts_.size() == 1 && parts_[0].windows.empty();
+}
+
+// To order thousands of sessions takes longer than to lock them, and addresses in order are memory without
+// one. So they are locked in that order only where one of them is in use, or is there twice: nothing waits
+// while it holds locks that were taken in another order, and calls that wait take them all in one order, so
+// that they cannot deadlock.
+class SessionGroup::Locks {
+ public:
+  explicit Locks(const SessionGroup& group) : sessions_(group.sessions_) {
+    if (try_lock()) return;
+    group.in_address_order_.empty() ? lock(in_address_order(sessions_)) : lock(group.in_address_order_);
+  }
+  ~Locks() { unlock(sessions_, sessions_.size()); }
+  Locks(const Locks&) = delete;
+  Locks& operator=(const Locks&) = delete;
+
+ private:
+  bool try_lock() noexcept {
+    for (std::size_t i = 0; i < sessions_.size(); ++i) {
+      if (i + kAhead < sessions_.size()) __builtin_prefetch(&sessions_[i + kAhead]->mutex_, 1);
+      if (sessions_[i]->mutex_.try_lock()) continue;
+      unlock(sessions_, i);
+      return false;
+    }
+    return true;
+  }
+
+  static void lock(const std::vector<Session*>& ordered) {
+    std::size_t locked = 0;
+    try {
+      for (; locked < ordered.size(); ++locked) ordered[locked]->mutex_.lock();
+    } catch (...) {
+      unlock(ordered, locked);
+      throw;
+    }
+  }
+
+  static void unlock(const std::vector<Session*>& sessions, std::size_t count) noexcept {
+    for (std::size_t i = 0; i < count; ++i) sessions[i]->mutex_.unlock();
+  }
+
+  const std::vector<Session*>& sessions_;
+};
+
+// With all locks: refuses frames that the policy does not look at itself, and tells the sessions' paces.
+void SessionGroup::begin(const float* obs) {
+  const Session& first = *sessions_[0];
+  const auto count = static_cast<std::int64_t>(sessions_.size());
+  if (!is_one_batch() || !first.policy_->checks_frames(count)) {
+    const std::int64_t d_input = first.policy_->config().d_input;
+    require_finite(obs, count * d_input, d_input, "obs");
+  }
+  for (Session* session : sessions_) session->frame_arrived();
+}
+
+void SessionGroup::step_locked(const float* obs, float* out) {
+  parts_.size() == 1 ? step_part(parts_[0], obs, out) : step_devices(obs, out);
+  for (const Part& part : parts_) {
+    for (const Part::Moving& moving : part.moving) moving.session->history_.advance();
+    for (const Part::Windowed& windowed : part.windows) windowed.session->history_.advance();
+  }
+}
+
+// The states of the frames that were computed are in entries that no session goes back to, so that all
+// sessions are where they were when a device has failed. Only the windows have to be restored.
+void SessionGroup::step_devices(const float* obs, float* out) {
+  const auto errors = sessions_[0]->place_->replicas()->run(
+      parts_.size(), [&](std::size_t number) { step_part(parts_[number], obs, out); });
+  const auto failed =
+      std::find_if(errors.begin(), errors.end(), [](const auto& error) { return error != nullptr; });
+  if (failed == errors.end()) return;
+  for (std::size_t number = 0; number < parts_.size(); ++number) {
+    if (errors[number]) continue;  // this one has restored its windows
+    for (const Part::Windowed& windowed : parts_[number].windows) windowed.session->window_->undo(1);
+  }
+  std::rethrow_exception(*failed);
+}
+
+void SessionGroup::step_part(Part& part, const float* obs, float* out) {
+  part.windows.empty() ? step_carried(part, obs, out) : step_with_windows(part, obs, out);
+}
+
+void SessionGroup::step_carried(Part& part, const float* obs, float* out) {
+  for (const Part::Moving& moving : part.moving) {
+    part.from[moving.at] = moving.session->history_.state();
+    part.to[moving.at] = moving.session->history_.state(1);
+  }
+  const std::vector<State*>& to = part.to.empty() ? part.from : part.to;
+  for (const State* state : part.from) __builtin_prefetch(state);
+  for (const State* state : part.to) __builtin_prefetch(state);
+  const auto count = static_cast<std::int64_t>(to.size());
+  if (part.rows.empty()) return part.policy->advance(part.from.data(), to.data(), count, obs, out);
+  part.policy->advance_rows(part.from.data(), to.data(), count, part.rows.data(), obs, out);
+}
+
+// One call for the windows, then one for the carried states. A call that fails changes no carried state, and
+// the windows are restored.
+void SessionGroup::step_with_windows(Part& part, const float* obs, float* out) {
+  const auto d_input = part.policy->config().d_input, d_output = part.policy->config().d_output;
+  const std::size_t count = part.windows.size();
+  std::vector<float> answers(count * static_cast<std::size_t>(d_output));
+  std::vector<AgentWindow> windows(count);
+  for (std::size_t k = 0; k < count; ++k) {
+    Session& session = *part.windows[k].session;
+    session.window_->push(obs + part.windows[k].row * d_input);
+    windows[k] = session.agent_window();
+  }
+  try {
+    part.policy->answer_windows(windows.data(), static_cast<std::int64_t>(count), answers.data());
+    if (!part.from.empty()) step_carried(part, obs, out);
+  } catch (...) {
+    for (const Part::Windowed& windowed : part.windows) windowed.session->window_->undo(1);
+    throw;
+  }
+  const float* answer = answers.data();
+  for (std::size_t k = 0; k < count; ++k, answer += d_output) {
+    std::copy_n(answer, d_output, out + part.windows[k].row * d_output);
+    if (windows[k].in_ring) part.windows[k].session->window_->set_held(windows[k].ring_windows);
+  }
+}
+
+void SessionGroup::step(const float* obs, float* out) {
+  const Locks locks(*this);
+  begin(obs);
+  step_locked(obs, out);
+}
+
+std::vector<Action> SessionGroup::act(const float* obs, float* logits) {
+  const PolicyConfig& config = sessions_[0]->policy_->config();
+  require_controller(config, "sessions");
+  std::vector<Action> actions(sessions_.size());
+  const Locks locks(*this);
+  begin(obs);
+  step_locked(obs, logits);
+  for (std::size_t i = 0; i < sessions_.size(); ++i) {
+    actions[i] = sessions_[i]->choose_locked(logits + static_cast<std::int64_t>(i) * config.d_output);
+  }
+  return actions;
+}
+
+}  // namespace exphil::core

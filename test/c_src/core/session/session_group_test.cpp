@@ -1,0 +1,193 @@
+// Groups of one model on one device: the bits of separate steps, what is refused and when, and calls of many
+// threads. Those over several devices are in replicas_test.cpp, with windows in window_session_test.cpp.
+#include "core/session/session_group.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <thread>
+
+#include "core/session/session.hpp"
+#include "support/catch.hpp"
+#include "support/errors.hpp"
+#include "support/numbers.hpp"
+#include "support/oracle_policy.hpp"
+
+namespace exphil::core {
+
+namespace {
+
+using test::CaughtError;
+using test::error_of;
+using test::make_oracle;
+using test::OracleModel;
+
+using Out = std::vector<float>;
+using Bytes = std::vector<std::uint8_t>;
+
+// Sessions of a policy; every third has a history.
+struct GroupAgents {
+  GroupAgents(const std::shared_ptr<OracleModel>& policy, std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) {
+      SessionOptions options;
+      options.history = i % 3 == 0 ? 3 : 0;
+      own.push_back(std::make_unique<Session>(policy, options));
+      all.push_back(own.back().get());
+    }
+  }
+  Out step_each(const float* obs) {
+    Out out(all.size() * test::kOracleOut);
+    for (std::size_t i = 0; i < all.size(); ++i)
+      all[i]->step(obs + i * test::kOracleIn, out.data() + i * test::kOracleOut);
+    return out;
+  }
+  std::vector<Bytes> states() const {
+    std::vector<Bytes> bytes;
+    for (Session* session : all) bytes.push_back(session->export_state());
+    return bytes;
+  }
+  std::vector<std::unique_ptr<Session>> own;
+  std::vector<Session*> all;
+};
+
+Out step(SessionGroup& group, const float* obs) {
+  Out out(group.size() * test::kOracleOut);
+  group.step(obs, out.data());
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("a group of one call is the separate steps, bit for bit, in the caller's order",
+          "[session][group]") {
+  const auto frames = test::Random(5).vector(8 * test::kOracleIn, -1, 1);
+  const auto policy = make_oracle();
+  GroupAgents batched(policy, 8), separate(policy, 8);
+  batched.step_each(frames.data());
+  separate.step_each(frames.data());
+  std::vector<Session*> order, order_of_separate;
+  for (const std::size_t i : {3u, 0u, 7u, 5u, 1u, 6u, 2u, 4u}) {
+    order.push_back(batched.all[i]);
+    order_of_separate.push_back(separate.all[i]);
+  }
+  SessionGroup group(order);
+  const Out out = step(group, frames.data());
+  separate.all = order_of_separate;
+  CHECK(out == separate.step_each(frames.data()));
+  batched.all = order;
+  CHECK(batched.states() == separate.states());
+}
+
+// What else is done with the sessions between two calls is done with those of the other group too.
+TEST_CASE("a group of many calls has the bits of separate steps, whatever its sessions do meanwhile",
+          "[session][group]") {
+  constexpr std::size_t kAgents = 7, kFrames = 60;
+  const auto frames = test::Random(8).vector(kAgents * kFrames * test::kOracleIn, -1, 1);
+  const auto policy = make_oracle();
+  GroupAgents grouped(policy, kAgents), separate(policy, kAgents);
+  SessionGroup group(grouped.all), backwards({grouped.all.rbegin(), grouped.all.rend()});
+  SessionGroup some({grouped.all[5], grouped.all[0]});
+  group.require_distinct();
+  some.require_distinct();
+  const auto kept = grouped.all[2]->snapshot();
+  Out out(3 * test::kOracleOut), right(3 * test::kOracleOut);
+  for (std::size_t t = 0; t < kFrames; ++t) {
+    INFO("frame " << t);
+    const float* const obs = frames.data() + t * kAgents * test::kOracleIn;
+    CHECK(step(group, obs) == separate.step_each(obs));
+    const std::size_t one = t % kAgents;
+    for (GroupAgents* agents : {&grouped, &separate}) {
+      Out& lone = agents == &grouped ? out : right;
+      if (t % 2 == 0) agents->all[one]->step(obs, lone.data());
+      if (t % 5 == 4) agents->all[3]->roll_back(2);
+      if (t % 7 == 0) agents->all[6]->resimulate(1, obs, 3, lone.data());
+      if (t % 11 == 0) agents->all[2]->restore(*kept);
+      if (t % 13 == 0) agents->all[0]->prefill(obs, 2, lone.data());
+    }
+    CHECK(out == right);
+    if (t % 3 == 0) {
+      Out expected(2 * test::kOracleOut);
+      separate.all[5]->step(obs, expected.data());
+      separate.all[0]->step(obs + test::kOracleIn, expected.data() + test::kOracleOut);
+      CHECK(step(some, obs) == expected);
+    }
+    if (t % 4 == 0) {
+      step(backwards, obs);
+      std::reverse(separate.all.begin(), separate.all.end());
+      separate.step_each(obs);
+      std::reverse(separate.all.begin(), separate.all.end());
+    }
+    REQUIRE(grouped.states() == separate.states());
+  }
+}
+
+TEST_CASE("what no group can be is refused, and changes nothing", "[session][group]") {
+  const auto frames = test::Random(4).vector(2 * test::kOracleIn, -1, 1);
+  const auto policy = make_oracle(1);
+  Session one(policy), another(policy), other(make_oracle(2));
+  Out out(2 * test::kOracleOut);
+  one.step(frames.data(), out.data());
+  const Bytes before = one.export_state();
+
+  CHECK(error_of([] { const SessionGroup none({}); }).says("must not be empty"));
+  const CaughtError mixed = error_of([&] { const SessionGroup group({&one, &another, &other}); });
+  CHECK(mixed.kind == ErrorKind::mismatch);
+  CHECK(mixed.says("session 2 is of another model"));
+
+  SessionGroup twice({&one, &another, &one});
+  const auto step_twice = [&] { twice.step(frames.data(), out.data()); };
+  for (const CaughtError& error : {error_of([&] { twice.require_distinct(); }), error_of(step_twice)}) {
+    CHECK(error.kind == ErrorKind::invalid_argument);
+    CHECK(error.argument == "sessions");
+    CHECK(error.says("twice"));
+  }
+  SessionGroup group({&one, &another});
+  CHECK(error_of([&] { group.act(frames.data(), out.data()); }).kind == ErrorKind::unsupported);
+  auto broken = frames;
+  broken.back() = std::numeric_limits<float>::infinity();
+  CHECK(error_of([&] { group.step(broken.data(), out.data()); }).argument == "obs");
+  policy->on_advance = [](std::int64_t) { fail(ErrorKind::device_lost, "", "lost"); };
+  CHECK(error_of([&] { group.step(frames.data(), out.data()); }).kind == ErrorKind::device_lost);
+  policy->on_advance = nullptr;
+  CHECK(one.export_state() == before);
+  CHECK(another.export_state() == Session(policy).export_state());
+  CHECK_NOTHROW(group.step(frames.data(), out.data()));  // no error left a session locked
+}
+
+// Every frame is the same, so that a session's state is that of as many steps, whoever played them.
+TEST_CASE("calls of many threads on one group, on others of its sessions and on these lose no frame",
+          "[session][group]") {
+  constexpr std::size_t kAgents = 6, kRounds = 150;
+  const auto policy = make_oracle();
+  GroupAgents agents(policy, kAgents), alone(policy, 1);
+  const auto frame = test::Random(6).vector(test::kOracleIn, -1, 1);
+  Out frames;
+  for (std::size_t i = 0; i < kAgents; ++i) frames.insert(frames.end(), frame.begin(), frame.end());
+  SessionGroup group(agents.all), backwards({agents.all.rbegin(), agents.all.rend()});
+  group.require_distinct();
+  backwards.require_distinct();
+  const std::vector<std::function<void()>> players = {
+      [&] { step(group, frames.data()); },
+      [&] { step(group, frames.data()); },
+      [&] { step(backwards, frames.data()); },
+      [&] {
+        SessionGroup now(
+            {agents.all[4], agents.all[1], agents.all[0], agents.all[5], agents.all[2], agents.all[3]});
+        step(now, frames.data());
+      },
+      [&] { agents.step_each(frames.data()); },
+  };
+  std::vector<std::thread> threads;
+  for (const auto& play : players) {
+    threads.emplace_back([&play] {
+      for (std::size_t round = 0; round < kRounds; ++round) play();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(policy->collisions == 0);
+  for (std::size_t i = 0; i < players.size() * kRounds; ++i) alone.step_each(frame.data());
+  for (const Bytes& state : agents.states()) CHECK(state == alone.states()[0]);
+}
+
+}  // namespace exphil::core

@@ -1,0 +1,206 @@
+defmodule ExPhil.Native.Policy.GroupTest do
+  # Sessions that are stepped together many times: the same answers and errors as those of a list of them and of
+  # separate steps, whatever else is done with the sessions, the group and the processes meanwhile.
+  use ExPhil.Native.TestSupport.BackendCase, async: true
+
+  alias ExPhil.Native.{Safetensors, Tensor}
+  alias ExPhil.Native.Policy.Group
+
+  setup context do
+    {:ok, model: Policy.load!(Policies.checkpoint(), backend: context[:backend] || :host)}
+  end
+
+  # Of carried states with and without a history, and of windows.
+  defp sessions(model, count) do
+    options = {[], [history: 4], [window: 3], [history: 2, window: 5, pad: :zeros]}
+    for i <- 0..(count - 1), do: Policy.new_session!(model, elem(options, rem(i, 4)))
+  end
+
+  defp each(sessions, obs) do
+    {:f32, _, all} = obs
+    size = div(byte_size(all), length(sessions))
+
+    for {session, i} <- Enum.with_index(sessions),
+        into: <<>>,
+        do: Policy.step!(session, binary_part(all, i * size, size))
+  end
+
+  defp states(sessions), do: Enum.map(sessions, &Policy.export_state!/1)
+
+  backend_test "a group has the bits of separate steps and of a list", %{model: model} do
+    for sessions <- [&sessions/2, fn model, n -> for(_ <- 1..n, do: Policy.new_session!(model)) end],
+        count <- [1, 2, 9, 33] do
+      [grouped, listed, separate] = for _ <- 1..3, do: sessions.(model, count)
+      assert {:ok, %Group{size: ^count} = group} = Policy.group(grouped)
+
+      for t <- 1..8 do
+        {:f32, shape, all} = obs = Policies.frames(count, t)
+        out = each(separate, obs)
+        assert Policy.step_batch!(listed, all) == out
+
+        assert Policy.step_batch(group, if(rem(t, 2) == 0, do: all, else: {:f32, shape, all})) ==
+                 {:ok, if(rem(t, 2) == 0, do: out, else: {:f32, {count, 7}, out})}
+      end
+
+      assert states(grouped) == states(separate)
+    end
+  end
+
+  backend_test "sessions of a group are ordinary ones", %{model: model} do
+    [grouped, separate] = for _ <- 1..2, do: sessions(model, 8)
+    group = Policy.group!(grouped)
+    others = Policy.group!(grouped |> Enum.take_every(3) |> Enum.reverse())
+    snapshots = {Policy.snapshot!(hd(grouped)), Policy.snapshot!(hd(separate))}
+
+    for t <- 1..20 do
+      obs = Policies.frames(8, t)
+      assert Policy.step_batch!(group, elem(obs, 2)) == each(separate, obs)
+      one = row(obs, 0)
+
+      answers =
+        for {all, snapshot} <- [{grouped, elem(snapshots, 0)}, {separate, elem(snapshots, 1)}] do
+          lone = Policy.step!(Enum.at(all, rem(t, 8)), one)
+          if rem(t, 3) == 0, do: Policy.rollback!(Enum.at(all, 5), 2)
+          if rem(t, 4) == 0, do: Policy.resimulate!(Enum.at(all, 3), 1, one)
+          if rem(t, 5) == 0, do: Policy.restore!(hd(all), snapshot)
+          if rem(t, 6) == 0, do: Policy.prefill!(Enum.at(all, 2), elem(obs, 2))
+          lone
+        end
+
+      assert [answer, answer] = answers
+      three = elem(rows(obs, 0, 3), 2)
+      some = separate |> Enum.take_every(3) |> Enum.reverse()
+      assert Policy.step_batch!(others, three) == each(some, rows(obs, 0, 3))
+      assert states(grouped) == states(separate)
+    end
+  end
+
+  backend_test "a group keeps its sessions", %{model: model} do
+    make = fn -> Task.await(Task.async(fn -> Policy.group!(sessions(model, 5)) end), :infinity) end
+    group = make.()
+    :erlang.garbage_collect()
+    separate = sessions(model, 5)
+    # Sessions that are made and dropped meanwhile would use the memory of those that are gone.
+    for t <- 1..10 do
+      obs = Policies.frames(5, t)
+      each(sessions(model, 5), obs)
+      assert Policy.step_batch!(group, elem(obs, 2)) == each(separate, obs)
+    end
+  end
+
+  backend_test "invalid groups, and invalid calls of one", %{model: model, backend: backend} do
+    [one, two] = sessions = for _ <- 1..2, do: Policy.new_session!(model)
+    other = Policy.load!(Policies.checkpoint(seed: 2), backend: backend)
+    stranger = Policy.new_session!(other)
+
+    for {given, kind, words} <- [
+          {[], :invalid_argument, "must not be empty"},
+          {[one, two, one], :invalid_argument, "twice"},
+          {[one, stranger], :mismatch, "session 1 is of another model"},
+          {[one, :two], :invalid_argument, "a list of sessions"},
+          {[one | two], :invalid_argument, "a list of sessions"},
+          {one, :invalid_argument, "a list of sessions"},
+          {model, :invalid_argument, "a list of sessions"},
+          {[%{one | ref: make_ref()}], :invalid_argument, "of another kind or of another node"}
+        ] do
+      assert {:error, %Error{kind: ^kind, argument: "sessions", message: message}} = Policy.group(given)
+      assert message =~ words
+      assert_raise Error, fn -> Policy.group!(given) end
+    end
+
+    group = Policy.group!(sessions)
+    assert inspect(group) =~ "#ExPhil.Native.Policy.Group<2 sessions, #Reference<"
+    before = states(sessions)
+    {:f32, _, all} = Policies.frames(2)
+    <<_::32, rest::binary>> = all
+
+    for obs <- [<<>>, rest, all <> all, {:f32, {1, 26}, all}, {:f64, {2, 6}, all}, nil, <<-1::32>> <> rest] do
+      assert {:error, %Error{kind: :invalid_argument, argument: "obs"}} =
+               error = Policy.step_batch(group, obs)
+
+      assert Policy.step_batch(sessions, obs) == error
+      assert_raise Error, fn -> Policy.step_batch!(group, obs) end
+    end
+
+    assert {:error, %Error{kind: :unsupported, argument: "sessions"}} = Policy.act_batch(group, all)
+
+    assert {:error, %Error{kind: :invalid_argument, argument: "sessions"}} =
+             Policy.step_batch(%{group | ref: make_ref()}, all)
+
+    # Neither is the other.
+    assert {:error, %Error{argument: "session"}} = Policy.step(group, all)
+
+    assert {:error, %Error{kind: :invalid_argument, argument: "sessions"}} =
+             Policy.step_batch(%{group | ref: one.ref}, all)
+
+    assert {:error, %Error{kind: :invalid_argument, argument: "sessions"}} =
+             Policy.group([%{one | ref: group.ref}])
+
+    assert states(sessions) == before
+
+    assert Policy.step_batch!(group, all) ==
+             each(for(_ <- 1..2, do: Policy.new_session!(model)), {:f32, {2, 13}, all})
+  end
+
+  backend_test "an update of the weights ends a group", %{backend: backend} do
+    model = Policy.load!(Policies.checkpoint(), backend: backend)
+    session = Policy.new_session!(model)
+    group = Policy.group!([session])
+    {:f32, _, obs} = Policies.frames(1)
+    Policy.step_batch!(group, obs)
+    Policy.update!(model, Safetensors.read!(Policies.checkpoint(seed: 2)))
+    assert {:error, %Error{kind: :mismatch, argument: "sessions"}} = error = Policy.step_batch(group, obs)
+    assert Policy.step_batch([session], obs) == error
+    assert {:error, %Error{kind: :mismatch, argument: "sessions"}} = Policy.group([session])
+  end
+
+  # All rows are the same frame, so that a session's state is that of as many frames, whoever played them.
+  backend_test "processes that share a group, a list in another order and a session lose no frame", %{
+    model: model
+  } do
+    sessions = for i <- 1..6, do: Policy.new_session!(model, if(rem(i, 2) == 0, do: [history: 2], else: []))
+    {:f32, _, obs} = Policies.frames(1)
+    all = :binary.copy(obs, 6)
+    group = Policy.group!(sessions)
+    backwards = Policy.group!(Enum.reverse(sessions))
+
+    players = [
+      fn -> Policy.step_batch!(group, all) end,
+      fn -> Policy.step_batch!(group, all) end,
+      fn -> Policy.step_batch!(backwards, all) end,
+      fn -> Policy.step_batch!(Enum.shuffle(sessions), all) end,
+      fn -> for session <- sessions, do: Policy.step!(session, obs) end
+    ]
+
+    for(play <- players, do: Task.async(fn -> for _ <- 1..60, do: play.() end)) |> Task.await_many(:infinity)
+    line = Policy.new_session!(model)
+    Policy.prefill!(line, :binary.copy(obs, 299))
+    Policy.step!(line, obs)
+    last = Policy.step!(line, obs)
+    assert Policy.step_batch!(group, all) |> relative_error(:binary.copy(last, 6)) <= 1.0e-5
+    assert sessions |> Enum.map(&Policy.step!(&1, obs)) |> Enum.uniq() |> length() == 1
+  end
+
+  test "a group of sessions whose frames are gathered", %{model: model} do
+    gathering = Policy.load!(Policies.checkpoint(), backend: :host, gather: true)
+    sessions = for _ <- 1..4, do: Policy.new_session!(gathering)
+    separate = for _ <- 1..4, do: Policy.new_session!(model)
+    group = Policy.group!(sessions)
+
+    for t <- 1..10 do
+      obs = Policies.frames(4, t)
+      assert Policy.step_batch!(group, elem(obs, 2)) == each(separate, obs)
+      alone = Task.async(fn -> for(s <- sessions, into: <<>>, do: Policy.step!(s, row(obs, 0))) end)
+      assert Task.await(alone) == for(s <- separate, into: <<>>, do: Policy.step!(s, row(obs, 0)))
+    end
+  end
+
+  if Tensor.nx?() do
+    test "a tensor gives a tensor", %{model: model} do
+      group = Policy.group!(for _ <- 1..2, do: Policy.new_session!(model))
+      {:f32, shape, all} = Policies.frames(2)
+      obs = all |> Nx.from_binary(:f32) |> Nx.reshape(shape)
+      assert %{shape: {2, 7}} = Policy.step_batch!(group, obs)
+    end
+  end
+end
