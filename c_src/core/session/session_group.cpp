@@ -114,7 +114,10 @@ class SessionGroup::Locks {
   }
 
   static void unlock(const std::vector<Session*>& sessions, std::size_t count) noexcept {
-    for (std::size_t i = 0; i < count; ++i) sessions[i]->mutex_.unlock();
+    for (std::size_t i = 0; i < count; ++i) {
+      if (i + kAhead < count) __builtin_prefetch(&sessions[i + kAhead]->mutex_, 1);
+      sessions[i]->mutex_.unlock();
+    }
   }
 
   const std::vector<Session*>& sessions_;
@@ -159,9 +162,11 @@ void SessionGroup::step_part(Part& part, const float* obs, float* out) {
 }
 
 void SessionGroup::step_carried(Part& part, const float* obs, float* out) {
-  for (const Part::Moving& moving : part.moving) {
-    part.from[moving.at] = moving.session->history_.state();
-    part.to[moving.at] = moving.session->history_.state(1);
+  for (std::size_t i = 0; i < part.moving.size(); ++i) {
+    if (i + kAhead < part.moving.size()) part.moving[i + kAhead].session->history_.prefetch();
+    const auto& [session, at] = part.moving[i];
+    part.from[at] = session->history_.state();
+    part.to[at] = session->history_.state(1);
   }
   const std::vector<State*>& to = part.to.empty() ? part.from : part.to;
   for (const State* state : part.from) __builtin_prefetch(state);
