@@ -1,5 +1,5 @@
 # A step of any policy for an Elixir caller with a carried state, whatever the file's window: back to back, plain and armed, and
-# as a step of a window session; frames of many agents in one call; then steps once every 16.67 ms, plain, warmed and armed
+# as a step of a window session; frames of many agents in one call, of a list of their sessions and of a group; then steps once every 16.67 ms, plain, warmed and armed
 # (bench/paced.exs has these names).
 #
 #   mix run bench/carried.exs [cuda|host] [POLICY] [RUNS] [SECONDS]
@@ -30,9 +30,11 @@ for agents <- [64, 256, 1024] do
   batches = for k <- 0..7, do: for(agent <- 1..agents, into: <<>>, do: pick.(agent + k))
   batches = List.to_tuple(batches)
 
-  BenchSupport.row("#{agents} agents in one call", div(runs, 6), fn run ->
-    Policy.step_batch!(sessions, elem(batches, rem(run, 8)))
-  end)
+  for {name, together} <- [{"", sessions}, {", a group", Policy.group!(sessions)}] do
+    BenchSupport.row("#{agents} agents in one call#{name}", div(runs, 6), fn run ->
+      Policy.step_batch!(together, elem(batches, rem(run, 8)))
+    end)
+  end
 end
 
 # The first ten frames, in which the pace learns the rhythm, are left out.
