@@ -35,8 +35,8 @@ defmodule ExPhil.Native.Policy.Interface.Batches do
       Sessions that `step_batch/2` and `act_batch/2` take together many times, as a simulator does: a call with a group does not look
       them up and check them each time, which takes longer for hundreds of agents than the rest of what the CPU does.
 
-          {:ok, group} = Policy.group(sessions)
-          {:ok, outs} = Policy.step_batch(group, obs)
+          group = Policy.group!(sessions)
+          outs = Policy.step_batch!(group, obs)
 
         * `sessions` - a list of n sessions of one policy, each of them once. Row i of `obs` and `outs` is that of the i-th one
 
