@@ -29,7 +29,8 @@ defmodule ExPhil.Native.Fleet do
     * `:devices` - `:all` (the default), or a list of devices' indices: as `:device` of `Policy.load/2`. Agents go to the one with the
       fewest. `[]`: this node plays no agents, and calls those of the others. An index may be there twice: its device has two policies
     * `:load` - options of `Policy.load/2` but `:device`. `backend: :auto` is refused, because nodes may then choose differently; left out,
-      the backend is `ExPhil.Native.default_backend/0`
+      the backend is `ExPhil.Native.default_backend/0`, and `:max_sessions` what 256 agents of the session's `:history` need, at least 1024:
+      a GPU that has to allocate more holds up all frames on it for some 30 ms
     * `:session` - options of `Policy.new_session/2` but `:device`, or a function of the key to them (another `:seed` for each agent); they must be the
       same on every node (`[]`)
     * `:copies` - 0 or 1 (1)
@@ -120,6 +121,9 @@ defmodule ExPhil.Native.Fleet do
   @doc false
   @impl true
   def init(config) do
+    # A VM that is no release loads a module when it is first called. When a node dies nobody has time for that.
+    :code.ensure_modules_loaded(Application.spec(:exphil_native, :modules) || [])
+
     children = [
       {Directory, config},
       {Devices, config},

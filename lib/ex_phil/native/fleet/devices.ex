@@ -8,8 +8,13 @@ defmodule ExPhil.Native.Fleet.Devices do
 
   require Logger
 
-  alias ExPhil.Native.Fleet.{Agent, Directory, Placing, View}
+  alias ExPhil.Native.Fleet.{Agent, Directory, Log, Placing, Player, View}
   alias ExPhil.Native.{Error, Policy}
+
+  # Sessions for which a device has memory from the start, and frames of a rehearsal: more than an agent has
+  # played since its last exported state.
+  @sessions 256
+  @rehearsed 128
 
   @typedoc "A policy, and the index of one of its devices."
   @type place :: {Policy.t(), non_neg_integer()}
@@ -118,20 +123,75 @@ defmodule ExPhil.Native.Fleet.Devices do
   end
 
   # The places of the node. An index that is there twice has two policies.
-  defp load(%{devices: devices, load: load}, first, source) do
-    load = Keyword.put_new_lazy(load, :backend, &ExPhil.Native.default_backend/0)
+  defp load(%{devices: devices, load: load, session: session}, first, source) do
+    session = if is_list(session), do: session, else: []
+    states = (session[:history] || 0) + 1
+
+    load =
+      load
+      |> Keyword.put_new_lazy(:backend, &ExPhil.Native.default_backend/0)
+      |> Keyword.put_new(:max_sessions, max(@sessions * states, 1024))
 
     devices
     |> different()
     |> Enum.reduce_while({:ok, []}, fn device, {:ok, places} ->
-      case loaded(first, source, Keyword.put(load, :device, device)) do
-        {:ok, policy} ->
-          {:cont, {:ok, places ++ for(%{index: index} <- policy.info.devices, do: {policy, index})}}
-
-        {:error, _} = error ->
-          {:halt, error}
+      with {:ok, policy} <- loaded(first, source, Keyword.put(load, :device, device)),
+           here = for(%{index: index} <- policy.info.devices, do: {policy, index}),
+           :ok <- rehearse(here, session, load) do
+        {:cont, {:ok, places ++ here}}
+      else
+        {:error, _} = error -> {:halt, error}
       end
     end)
+  end
+
+  # Does once what is done when agents of a node that died go on here, so that the device has the kernels and
+  # the memory for it: to load them would hold up the frames of the agents that play here. In a process of its
+  # own, with which its sessions end.
+  defp rehearse(places, options, load) do
+    room = div(load[:max_sessions], (options[:history] || 0) + 1)
+    together = if load[:gather], do: min(@sessions, room), else: 0
+
+    fn -> Enum.find_value(places, :ok, &failed(rehearse_on(&1, options, together))) end
+    |> Task.async()
+    |> Task.await(:infinity)
+  end
+
+  defp failed(:ok), do: nil
+  defp failed(error), do: error
+
+  defp rehearse_on({policy, _} = place, options, together) do
+    obs = :binary.copy(<<0::32>>, policy.info.d_input)
+    log = Log.new(%{history: options[:history] || 0, burn_in: 0}, 0)
+    frames = List.duplicate({:step, obs, nil}, @rehearsed)
+
+    with {:ok, session, log} <- log |> Log.put(0, [hd(frames)]) |> Player.build(place, options),
+         {:ok, state} <- Policy.export_state(session),
+         log = log |> Log.put_state(state) |> Log.put(1, frames),
+         {:ok, session, _} <- Player.build(log, place, options, false),
+         {:ok, _} <- Player.play(session, 0, :step, [obs]),
+         do: if(policy.info.backend == :cuda, do: gather_on(place, options, obs, together), else: :ok)
+  end
+
+  # Frames that gather: of more agents a launch may have other kernels.
+  defp gather_on(place, options, obs, together) do
+    with {:ok, sessions} <- new_sessions(place, Keyword.delete(options, :window), together, []) do
+      2
+      |> Stream.iterate(&(2 * &1))
+      |> Enum.take_while(&(&1 <= together))
+      |> Enum.find_value(:ok, &failed(step_first(sessions, &1, obs)))
+    end
+  end
+
+  defp new_sessions(_place, _options, 0, made), do: {:ok, made}
+
+  defp new_sessions(place, options, count, made) do
+    with {:ok, session} <- new_session(place, options),
+         do: new_sessions(place, options, count - 1, [session | made])
+  end
+
+  defp step_first(sessions, count, obs) do
+    with {:ok, _} <- Policy.step_batch(Enum.take(sessions, count), :binary.copy(obs, count)), do: :ok
   end
 
   # What Policy.load/2 takes, one after another.

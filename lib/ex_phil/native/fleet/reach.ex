@@ -8,7 +8,7 @@ defmodule ExPhil.Native.Fleet.Reach do
   # Milliseconds: how long calls wait before a lost majority is an error; between looks at a node that is out of
   # reach; the same where its host does not answer.
   @grace 1000
-  @looks [2, 5, 10, 20, 50]
+  @looks List.duplicate(5, 20)
   @far 500
 
   @doc """
@@ -22,7 +22,7 @@ defmodule ExPhil.Native.Fleet.Reach do
   @spec look_up(pid(), pid()) :: pid()
   def look_up(pid, view), do: spawn(fn -> if there?(pid) == true, do: send(view, {:registered, pid}) end)
 
-  # A VM that was killed a moment ago may still be there.
+  # A VM that was killed a moment ago may still be there: its system frees its memory, and that of its GPU.
   defp ended?(pid, looks) do
     case {there?(pid), looks} do
       {:unknown, _} ->
