@@ -190,6 +190,27 @@ defmodule ExPhil.Native.Policy.DevicesTest do
     assert output == "true\n[{0, 2}, {1, 2}, {2, 1}, {3, 1}]\n"
   end
 
+  @tag :fake_cuda
+  test "a fleet's policy has memory for 256 agents with their history from the start" do
+    output =
+      run("""
+      alias ExPhil.Native.Fleet
+      options = [name: Bots, policy: path, copies: 0, devices: [0], session: [history: 6]]
+      {:ok, _} = Fleet.start_link(options ++ [load: [backend: :cuda, gather: true]])
+      [{fleets, 0}] = Fleet.Directory.get(Bots, {:policies, 0})
+
+      for policy <- [fleets, Policy.load!(path, backend: :cuda)] do
+        before = Policy.info!(policy).resident_bytes
+        sessions = for _ <- 1..250, do: Policy.new_session!(policy, history: 6)
+        IO.inspect({length(sessions), Policy.info!(policy).resident_bytes > before})
+      end
+
+      IO.inspect(for(frame <- 0..11, do: Fleet.step!(Bots, :key, frame, Enum.at(frames, frame))) == outs)
+      """)
+
+    assert output == "{250, false}\n{250, true}\ntrue\n"
+  end
+
   @tag :gpu
   test "a policy on all GPUs answers as one on the first" do
     policy = Policy.load!(Policies.checkpoint(), backend: :cuda, device: :all)
