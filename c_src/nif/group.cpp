@@ -42,7 +42,7 @@ Term new_group(Call& call, std::vector<SessionHandle*> sessions) {
     plain.push_back(handle->session.get());
   }
   core::SessionGroup group(std::move(plain));
-  group.require_distinct();
+  group.keep();
   return encode_handle(
       call, GroupHandle{std::make_shared<KeptGroup>(KeptGroup{std::move(members), std::move(group)})});
 }

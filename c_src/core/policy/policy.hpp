@@ -58,6 +58,12 @@ struct AgentWindow {
   bool in_ring = false;           // set by the call: the ring holds the fresh frames now
 };
 
+// What a policy keeps of states that advance together, from one frame to the next. One call at a time.
+class GroupMemory {
+ public:
+  virtual ~GroupMemory() = default;
+};
+
 // Thrown where a call may not wait and would have to. Nothing has changed then.
 struct WouldWait {};
 
@@ -117,6 +123,14 @@ class Policy {
   // Here by way of a copy.
   virtual void advance_rows(State* const* from, State* const* to, std::int64_t count,
                             const std::int64_t* rows, const float* obs, float* out);
+  // The same, or advance() where rows is null, of states that advance together again and again, with what
+  // this policy keeps of them.
+  virtual void advance_group(State* const* from, State* const* to, std::int64_t count,
+                             const std::int64_t* rows, const float* obs, float* out, GroupMemory* /*kept*/) {
+    rows == nullptr ? advance(from, to, count, obs, out) : advance_rows(from, to, count, rows, obs, out);
+  }
+  // For so many states. Null where the policy keeps nothing of them.
+  virtual std::unique_ptr<GroupMemory> group_memory(std::int64_t /*count*/) { return nullptr; }
   // Whether these throw what require_finite() throws of "obs", and the caller need not look: a policy that
   // copies so many frames finds it out at no cost.
   virtual bool checks_frames(std::int64_t /*count*/) const { return false; }

@@ -59,7 +59,7 @@ void SessionGroup::add(Session& session, std::int64_t row, bool numbered) {
   auto part =
       std::find_if(parts_.begin(), parts_.end(), [&](const Part& other) { return other.policy == policy; });
   if (part == parts_.end()) {
-    part = parts_.insert(part, Part{policy, {}, {}, {}, {}, {}});
+    part = parts_.insert(part, Part{policy, {}, {}, {}, {}, {}, nullptr});
     part->from.reserve(sessions_.size());
     if (numbered) part->rows.reserve(sessions_.size());
   }
@@ -70,8 +70,10 @@ void SessionGroup::add(Session& session, std::int64_t row, bool numbered) {
   if (numbered) part->rows.push_back(row);
 }
 
-void SessionGroup::require_distinct() {
+void SessionGroup::keep() {
   in_address_order_ = in_address_order(sessions_);
+  for (Part& part : parts_)
+    part.memory = part.policy->group_memory(static_cast<std::int64_t>(part.from.size()));
 }
 
 bool SessionGroup::is_one_batch() const {
@@ -172,8 +174,8 @@ void SessionGroup::step_carried(Part& part, const float* obs, float* out) {
   for (const State* state : part.from) __builtin_prefetch(state);
   for (const State* state : part.to) __builtin_prefetch(state);
   const auto count = static_cast<std::int64_t>(to.size());
-  if (part.rows.empty()) return part.policy->advance(part.from.data(), to.data(), count, obs, out);
-  part.policy->advance_rows(part.from.data(), to.data(), count, part.rows.data(), obs, out);
+  part.policy->advance_group(part.from.data(), to.data(), count,
+                             part.rows.empty() ? nullptr : part.rows.data(), obs, out, part.memory.get());
 }
 
 // One call for the windows, then one for the carried states. A call that fails changes no carried state, and

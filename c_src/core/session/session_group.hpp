@@ -8,15 +8,15 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
+#include "core/policy/policy.hpp"
 #include "core/session/play.hpp"
 
 namespace exphil::core {
 
-class Policy;
 class Session;
-class State;
 
 class SessionGroup {
  public:
@@ -25,8 +25,9 @@ class SessionGroup {
   explicit SessionGroup(std::vector<Session*> sessions);
 
   // For a group of many calls. Throws invalid_argument where a session appears twice, which otherwise each
-  // call does; and calls that find a session in use need not sort the sessions.
-  void require_distinct();
+  // call does; calls that find a session in use need not sort the sessions, and the policy may keep something
+  // from one frame to the next. Throws out_of_memory.
+  void keep();
 
   std::size_t size() const { return sessions_.size(); }
 
@@ -57,6 +58,7 @@ class SessionGroup {
     std::vector<std::int64_t> rows;  // of obs and out, for each of them; empty: one after another
     std::vector<Moving> moving;
     std::vector<Windowed> windows;
+    std::unique_ptr<GroupMemory> memory;  // of the carried states; null for a group of one call
   };
 
   void add(Session& session, std::int64_t row, bool numbered);
@@ -70,7 +72,7 @@ class SessionGroup {
   static void step_with_windows(Part& part, const float* obs, float* out);
 
   std::vector<Session*> sessions_;
-  std::vector<Session*> in_address_order_;  // empty until require_distinct()
+  std::vector<Session*> in_address_order_;  // empty until keep()
   std::vector<Part> parts_;
 };
 

@@ -76,6 +76,10 @@ class CudaPolicy : public core::Policy {
                float* out) override;
   void advance_rows(core::State* const* from, core::State* const* to, std::int64_t count,
                     const std::int64_t* rows, const float* obs, float* out) override;
+  void advance_group(core::State* const* from, core::State* const* to, std::int64_t count,
+                     const std::int64_t* rows, const float* obs, float* out,
+                     core::GroupMemory* kept) override;
+  std::unique_ptr<core::GroupMemory> group_memory(std::int64_t count) override;
   bool checks_frames(std::int64_t count) const override { return count > fused_.limit(); }
   void advance_chain(core::State& from, core::State* const* to, std::int64_t seq, const float* frames,
                      float* out) override;
@@ -90,7 +94,8 @@ class CudaPolicy : public core::Policy {
 
  private:
   CUdeviceptr slot(const core::State& state) const { return state_of(*arena_, state).slot(); }
-  void batch(core::State* const* from, core::State* const* to, std::int64_t count, const BatchRows& rows);
+  void batch(core::State* const* from, core::State* const* to, std::int64_t count, const BatchRows& rows,
+             CudaGroupMemory* group = nullptr);
   SlicePipeline& pipeline(std::int64_t count) { return count <= kFrames ? batches_ : slices_; }
   template <class Work>
   void change(core::State* const* from, core::State* const* to, std::int64_t count, Work work);
@@ -144,6 +149,7 @@ void CudaPolicy::copy_state(core::State& to, const core::State& from) {
   const ContextGuard guard(*context_);
   const CUdeviceptr target = slot(to), source = slot(from);
   const auto lock = stream_.enter();
+  static_cast<CudaState&>(to).set(target, arena_->stamps(1));
   context_->check(driver().cuMemcpyDtoDAsync(target, source, arena_->state_bytes(), stream_.handle()),
                   "cuMemcpyDtoDAsync");
 }
@@ -196,17 +202,38 @@ void require_finite(const BatchRows& rows, std::int64_t count, std::int64_t d_in
 
 // As change(), but the states are looked up as the slices need them, and change while the device computes.
 void CudaPolicy::batch(core::State* const* from, core::State* const* to, std::int64_t count,
-                       const BatchRows& rows) {
+                       const BatchRows& rows, CudaGroupMemory* group) {
   NextStates next(*arena_, from, to, count, NextStates::Lookup::when_reached);
   SliceHooks hooks;
   hooks.before = [&](const Slice& slice) {
     next.reach(static_cast<std::size_t>(slice.states - next.places() + slice.job.rows));
   };
   hooks.meanwhile = [&] { next.assign(); };
+  if (group != nullptr) {
+    hooks.group = group, hooks.known = group->has(from, count);
+    group->begin();
+  }
   if (!pipeline(count).batch(next.places(), count, rows, hooks)) {
     require_finite(rows, count, dims_.config.d_input);
   }
   next.commit();
+  if (group != nullptr) group->commit(to, count);
+}
+
+// Batches of more than kFrames are cut into more slices than there are lanes.
+std::unique_ptr<core::GroupMemory> CudaPolicy::group_memory(std::int64_t count) {
+  const std::int64_t values = rows_.values_ahead();
+  if (values == 0 || count <= std::max<std::int64_t>(1, fused_.limit()) || count > kFrames) return nullptr;
+  const ContextGuard guard(*context_);
+  return std::make_unique<CudaGroupMemory>(context_, count, values);
+}
+
+void CudaPolicy::advance_group(core::State* const* from, core::State* const* to, std::int64_t count,
+                               const std::int64_t* rows, const float* obs, float* out,
+                               core::GroupMemory* kept) {
+  if (kept == nullptr) return Policy::advance_group(from, to, count, rows, obs, out, kept);
+  const ContextGuard guard(*context_);
+  batch(from, to, count, {obs, out, rows}, static_cast<CudaGroupMemory*>(kept));
 }
 
 void CudaPolicy::advance_rows(core::State* const* from, core::State* const* to, std::int64_t count,

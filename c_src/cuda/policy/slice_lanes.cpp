@@ -80,7 +80,6 @@ struct SliceLanes::Ahead {
   PinnedBuffer states;
   DeviceBuffer found;
   std::int64_t rows = 0;
-  const policy::StatePlace* first = nullptr;  // of the batch under way; null: nothing was launched for it
 };
 
 SliceLanes::SliceLanes(Context& context, const PolicyDims& dims, const RowKernels& kernels,
@@ -108,6 +107,7 @@ bool SliceLanes::run(const std::vector<Slice>& slices, bool chained, CUevent aft
   finite_ = true;
   const std::size_t lanes = lanes_.size();
   const std::size_t group = chained || slices.size() > lanes ? 1 : slices.size();
+  CudaGroupMemory* const kept = can_go_ahead(slices) ? hooks.group : nullptr;
   try {
     Lane* previous = nullptr;
     std::vector<Piece> pieces;
@@ -115,7 +115,11 @@ bool SliceLanes::run(const std::vector<Slice>& slices, bool chained, CUevent aft
       pieces.clear();
       const std::size_t end = std::min(slices.size(), first + group);
       for (std::size_t i = first; hooks.before && i < end; ++i) hooks.before(slices[i]);
-      if (group > 1) after = begin_ahead(slices, after);
+      if (kept != nullptr && hooks.known) {
+        after = begin_known(slices, *kept, after);
+      } else if (group > 1) {
+        after = begin_ahead(slices, after);
+      }
       for (std::size_t i = first; i < end; ++i) {
         Lane& lane = *lanes_[i % lanes];
         lane.after = after, lane.previous = chained && previous != &lane ? previous : nullptr;
@@ -124,34 +128,66 @@ bool SliceLanes::run(const std::vector<Slice>& slices, bool chained, CUevent aft
       }
       copy(pieces);
     }
+    if (kept != nullptr) begin_next(slices, *kept);
     if (hooks.meanwhile) hooks.meanwhile();
     for (std::size_t i = 0; i < lanes; ++i) finish(*lanes_[(slices.size() + i) % lanes]);
-    if (ahead_) ahead_->first = nullptr;
+    found_ = nullptr;
     return finite_;
   } catch (...) {
+    found_ = nullptr;
     for (auto& lane : lanes_) {
       context_.armed().cancel();
       context_.note(driver().cuStreamSynchronize(lane->stream.handle()), "cuStreamSynchronize");
       lane->pending = lane->next = nullptr;
     }
     if (ahead_) {
-      ahead_->first = nullptr;
       context_.note(driver().cuStreamSynchronize(ahead_->stream.handle()), "cuStreamSynchronize");
     }
     throw;
   }
 }
 
-CUevent SliceLanes::begin_ahead(const std::vector<Slice>& slices, CUevent after) {
-  if (!ahead_) return after;
+bool SliceLanes::can_go_ahead(const std::vector<Slice>& slices) const {
+  if (!ahead_ || slices.empty() || slices.size() > lanes_.size()) return false;
+  if (slices.front().states == nullptr) return false;
   std::int64_t rows = 0;
-  bool fits = true;
   for (const Slice& slice : slices) {
-    fits = fits && slice.job.batch && slice.states == slices.front().states + rows &&
-           slice.job.rows <= tuning_.cell_batch;
+    if (!slice.job.batch || slice.states != slices.front().states + rows) return false;
+    if (slice.job.rows > tuning_.cell_batch) return false;
     rows += slice.job.rows;
   }
-  if (!fits || slices.front().states == nullptr || rows < tuning_.ahead_rows) return after;
+  return true;
+}
+
+// One slice follows what went ahead in its lane. Several wait for it as begin_ahead()'s do.
+CUevent SliceLanes::begin_known(const std::vector<Slice>& slices, const CudaGroupMemory& group,
+                                CUevent after) {
+  found_ = group.products(), first_ = slices.front().states;
+  if (slices.size() == 1) return after;
+  const CUstream stream = ahead_->stream.handle();
+  context_.check(driver().cuStreamWaitEvent(stream, after, 0), "cuStreamWaitEvent");
+  ahead_->done.record(stream);
+  return ahead_->done.handle();
+}
+
+// After all of them: beside the last slice's frames it would take longer than it saves.
+void SliceLanes::begin_next(const std::vector<Slice>& slices, CudaGroupMemory& group) {
+  const bool alone = slices.size() == 1;
+  const CUstream stream = alone ? lanes_[0]->stream.handle() : ahead_->stream.handle();
+  for (std::size_t i = 0; !alone && i < slices.size(); ++i) {
+    context_.check(driver().cuStreamWaitEvent(stream, lanes_[i]->done.handle(), 0), "cuStreamWaitEvent");
+  }
+  std::int64_t rows = 0;
+  for (const Slice& slice : slices) rows += slice.job.rows;
+  kernels_.enqueue_ahead(stream, group.next_places(slices.front().states, rows), rows, group.products());
+  group.written_by(stream);
+}
+
+CUevent SliceLanes::begin_ahead(const std::vector<Slice>& slices, CUevent after) {
+  if (!can_go_ahead(slices)) return after;
+  std::int64_t rows = 0;
+  for (const Slice& slice : slices) rows += slice.job.rows;
+  if (rows < tuning_.ahead_rows) return after;
   ahead_->reserve(context_, rows, kernels_.values_ahead());
   stream_copy(ahead_->states.data(), slices.front().states,
               static_cast<std::size_t>(rows) * sizeof(policy::StatePlace));
@@ -161,7 +197,7 @@ CUevent SliceLanes::begin_ahead(const std::vector<Slice>& slices, CUevent after)
   kernels_.enqueue_ahead(stream, as_pointer<policy::StatePlace>(ahead_->states.device_address()), rows,
                          ahead_->found.as<float>());
   ahead_->done.record(stream);
-  ahead_->first = slices.front().states;
+  found_ = ahead_->found.as<float>(), first_ = slices.front().states;
   return ahead_->done.handle();
 }
 
@@ -315,9 +351,7 @@ void SliceLanes::launch(Lane& lane) {
   }
   RowJob job = slice.job;
   job.keep_states = slice.states != nullptr;
-  if (ahead_ && ahead_->first != nullptr) {
-    job.ahead = ahead_->found.as<float>() + (slice.states - ahead_->first) * kernels_.values_ahead();
-  }
+  if (found_ != nullptr) job.ahead = found_ + (slice.states - first_) * kernels_.values_ahead();
   const std::int64_t out_rows = job.last_only ? job.sequences : job.rows;
   const auto bytes = static_cast<std::size_t>(out_rows * dims_.outputs()) * 4;
   // A graph's kernels write where they wrote before.

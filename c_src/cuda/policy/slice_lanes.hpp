@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "cuda/device/context.hpp"
+#include "cuda/policy/group_memory.hpp"
 #include "cuda/policy/rows.hpp"
 #include "cuda/policy/tuning.hpp"
 
@@ -31,10 +32,14 @@ struct Slice {
   RowJob job;                  // launch() fills in keep_states and out
 };
 
-// What the calling thread does besides. Both may be empty.
+// What the calling thread does besides. All may be empty.
 struct SliceHooks {
   std::function<void(const Slice&)> before;  // before a slice's states are read, which it may find meanwhile
   std::function<void()> meanwhile;           // when all are launched and no states are read any more
+  // Of a batch of a group: its products are those of the states where `known`, and will be of those after
+  // them.
+  CudaGroupMemory* group = nullptr;
+  bool known = false;
 };
 
 class SliceLanes {
@@ -55,9 +60,15 @@ class SliceLanes {
   struct Lane;
   struct Piece;
   struct Ahead;
-  // Launches what the slices' states give without their frames, where there is that; the event that says when
-  // it is there, or `after`.
+  // Whether what the slices' states give without their frames can be launched by itself: they are of one
+  // batch, row by row, and have lanes of their own.
+  bool can_go_ahead(const std::vector<Slice>& slices) const;
+  // Launches that; the event that says when it is there, or `after`.
   CUevent begin_ahead(const std::vector<Slice>& slices, CUevent after);
+  // The same where a group has it: the event after which it may be read.
+  CUevent begin_known(const std::vector<Slice>& slices, const CudaGroupMemory& group, CUevent after);
+  // Launches it for a group's next frame, of the states that the slices leave.
+  void begin_next(const std::vector<Slice>& slices, CudaGroupMemory& group);
   void begin(Lane& lane, const Slice& slice, bool is_first, std::vector<Piece>* pieces);
   void add_answers(Lane& lane, std::vector<Piece>* pieces);
   static void add_pieces(Lane& lane, int part, std::pair<std::int64_t, std::int64_t> units,
@@ -79,6 +90,9 @@ class SliceLanes {
   std::vector<std::unique_ptr<Lane>> lanes_;
   std::atomic<bool> finite_{true};  // the frames that were copied for the call
   std::unique_ptr<Ahead> ahead_;    // null: policies of this kind have nothing of it
+  // Of the batch under way, what was launched ahead, from its first state on; null: nothing.
+  const float* found_ = nullptr;
+  const policy::StatePlace* first_ = nullptr;
 };
 
 }  // namespace exphil::cuda

@@ -6,6 +6,7 @@
 
 #include <cuda.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -31,6 +32,8 @@ class StateArena {
   void reserve(std::size_t count);  // at least so many free slots; throws out_of_memory
   std::size_t state_bytes() const { return state_bytes_; }
   std::size_t held_bytes() const;
+  // The first of so many stamps that no state of this arena has had.
+  std::uint64_t stamps(std::size_t count) noexcept { return stamps_.fetch_add(count) + 1; }
 
  private:
   void grow(std::int64_t slots);      // under mutex_, or in the constructor
@@ -43,22 +46,26 @@ class StateArena {
   std::vector<DeviceBuffer> chunks_;
   std::vector<CUdeviceptr> free_;
   std::int64_t slots_ = 0;
+  std::atomic<std::uint64_t> stamps_{0};
 };
 
-// One agent's state: a slot. Keeps the arena alive, not the policy.
+// One agent's state: a slot, and a stamp, which is another one whenever the values are. Keeps the arena
+// alive, not the policy.
 class CudaState : public core::State {
  public:
   explicit CudaState(const std::shared_ptr<StateArena>& arena)
-      : State(arena.get()), arena_(arena), slot_(arena->take()) {}
+      : State(arena.get()), arena_(arena), slot_(arena->take()), stamp_(arena->stamps(1)) {}
   ~CudaState() override { arena_->give_back(slot_); }
   CudaState(const CudaState&) = delete;
   CudaState& operator=(const CudaState&) = delete;
   CUdeviceptr slot() const { return slot_; }
-  void set_slot(CUdeviceptr slot) { slot_ = slot; }
+  std::uint64_t stamp() const { return stamp_; }
+  void set(CUdeviceptr slot, std::uint64_t stamp) { slot_ = slot, stamp_ = stamp; }
 
  private:
   const std::shared_ptr<StateArena> arena_;
   CUdeviceptr slot_;
+  std::uint64_t stamp_;
 };
 
 // The state as one of this arena's policy. Throws mismatch.

@@ -50,7 +50,7 @@ struct Agents {
       all.push_back(own.back().get());
     }
     group.emplace(all);
-    group->require_distinct();
+    group->keep();
   }
   // By a group of many calls, and by one of this call.
   Out step(const float* obs) {

@@ -88,8 +88,8 @@ TEST_CASE("a group of many calls has the bits of separate steps, whatever its se
   GroupAgents grouped(policy, kAgents), separate(policy, kAgents);
   SessionGroup group(grouped.all), backwards({grouped.all.rbegin(), grouped.all.rend()});
   SessionGroup some({grouped.all[5], grouped.all[0]});
-  group.require_distinct();
-  some.require_distinct();
+  group.keep();
+  some.keep();
   const auto kept = grouped.all[2]->snapshot();
   Out out(3 * test::kOracleOut), right(3 * test::kOracleOut);
   for (std::size_t t = 0; t < kFrames; ++t) {
@@ -137,7 +137,7 @@ TEST_CASE("what no group can be is refused, and changes nothing", "[session][gro
 
   SessionGroup twice({&one, &another, &one});
   const auto step_twice = [&] { twice.step(frames.data(), out.data()); };
-  for (const CaughtError& error : {error_of([&] { twice.require_distinct(); }), error_of(step_twice)}) {
+  for (const CaughtError& error : {error_of([&] { twice.keep(); }), error_of(step_twice)}) {
     CHECK(error.kind == ErrorKind::invalid_argument);
     CHECK(error.argument == "sessions");
     CHECK(error.says("twice"));
@@ -165,8 +165,8 @@ TEST_CASE("calls of many threads on one group, on others of its sessions and on 
   Out frames;
   for (std::size_t i = 0; i < kAgents; ++i) frames.insert(frames.end(), frame.begin(), frame.end());
   SessionGroup group(agents.all), backwards({agents.all.rbegin(), agents.all.rend()});
-  group.require_distinct();
-  backwards.require_distinct();
+  group.keep();
+  backwards.keep();
   const std::vector<std::function<void()>> players = {
       [&] { step(group, frames.data()); },
       [&] { step(group, frames.data()); },

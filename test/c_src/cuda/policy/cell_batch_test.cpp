@@ -3,6 +3,7 @@
 // emulated GPU and on a real one.
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -81,6 +82,106 @@ void check_batches(const Weights& weights, std::int64_t count, const std::string
   }
 }
 
+using States = std::vector<std::unique_ptr<core::State>>;
+
+// Frames of the same agents again and again, in one call with what the policy keeps of them or in one for
+// each agent; between them other calls, of which some change states. The answers, and the states in the end.
+// moves: a frame reads one state and writes another one, as in a history.
+Floats played_again(core::Policy& policy, std::int64_t count, bool together, bool moves) {
+  const core::PolicyConfig& config = policy.config();
+  const auto agents = static_cast<std::size_t>(count), inputs = static_cast<std::size_t>(config.d_input),
+             outputs = static_cast<std::size_t>(config.d_output);
+  States states[2];
+  std::vector<core::State*> all[2];
+  for (int i = 0; i < 2; ++i) {
+    for (std::size_t k = 0; k < agents; ++k) {
+      states[i].push_back(policy.new_state());
+      all[i].push_back(states[i].back().get());
+    }
+  }
+  const std::unique_ptr<core::State> saved = policy.new_state();
+  std::vector<core::State*> others(all[1].begin(), all[1].end());
+  const std::unique_ptr<core::GroupMemory> memory = policy.group_memory(count);
+  std::vector<std::int64_t> backwards(agents);
+  for (std::size_t k = 0; k < agents; ++k) backwards[k] = count - 1 - static_cast<std::int64_t>(k);
+  Floats found, out(agents * outputs), one(outputs), values(static_cast<std::size_t>(config.state_floats()));
+  for (unsigned frame = 0; frame < 14; ++frame) {
+    const Floats obs = Random(frame + 1).vector(agents * inputs, -2, 2);
+    const auto from = all[moves ? frame % 2 : 0], to = all[moves ? 1 - frame % 2 : 0];
+    if (together) {
+      const bool rows = frame % 4 == 3;
+      if (rows) {
+        Floats reversed(obs.size());
+        for (std::size_t k = 0; k < agents; ++k)
+          std::copy_n(obs.data() + k * inputs, inputs, reversed.data() + (agents - 1 - k) * inputs);
+        policy.advance_group(from.data(), to.data(), count, backwards.data(), reversed.data(), out.data(),
+                             memory.get());
+        for (std::size_t k = 0; k < agents; ++k) {
+          const float* const row = out.data() + (agents - 1 - k) * outputs;
+          found.insert(found.end(), row, row + outputs);
+        }
+      } else {
+        policy.advance_group(from.data(), to.data(), count, nullptr, obs.data(), out.data(), memory.get());
+        found.insert(found.end(), out.begin(), out.end());
+      }
+    } else {
+      for (std::size_t k = 0; k < agents; ++k) {
+        policy.advance(&from[k], &to[k], 1, obs.data() + k * inputs, one.data());
+        found.insert(found.end(), one.begin(), one.end());
+      }
+    }
+    core::State& changed = *to[frame % agents];
+    core::State* const stepped = &changed;
+    switch (frame % 7) {
+      case 1:
+        policy.step(&stepped, 1, obs.data(), one.data());
+        break;
+      case 2:
+        policy.copy_state(changed, *saved);
+        break;
+      case 3:
+        policy.read_state(changed, values.data());
+        std::reverse(values.begin(), values.end());
+        policy.write_state(changed, values.data());
+        break;
+      case 4:
+        policy.prefill(changed, obs.data(), 1, one.data());
+        break;
+      case 5:
+        if (together && policy.checks_frames(count)) {
+          Floats bad = obs;
+          bad.back() = std::numeric_limits<float>::infinity();
+          CHECK_THROWS_AS(policy.advance_group(to.data(), to.data(), count, nullptr, bad.data(), out.data(),
+                                               memory.get()),
+                          core::Error);
+        }
+        break;
+      case 6:  // another batch has the lanes meanwhile
+        if (together && !moves) policy.step(others.data(), count, obs.data(), out.data());
+        break;
+      default:
+        policy.copy_state(*saved, changed);
+    }
+  }
+  for (core::State* state : all[0]) {
+    policy.read_state(*state, values.data());
+    found.insert(found.end(), values.begin(), values.end());
+  }
+  return found;
+}
+
+void check_groups(const Weights& weights, std::int64_t count, const std::string& settings) {
+  INFO(weights->config.d_input << " " << core::precision_name(weights->config.precision));
+  CAPTURE(count);
+  CAPTURE(settings);
+  const Environment tuning("EXPHIL_NATIVE_POLICY", settings.c_str());
+  const auto policy = load_on_device(weights, 4 * count);
+  for (const bool moves : {false, true}) {
+    CAPTURE(moves);
+    CHECK(same_bits(played_again(*policy, count, true, moves), played_again(*policy, count, false, moves)));
+  }
+}
+
 // So that batches go through the products.
 const char* const kEmulated = "cluster=0,team=1,inline_obs=0,fused_limit=1,pinned_answers=1,";
 
@@ -104,6 +205,22 @@ TEST_CASE("batches of gated policies on an emulated GPU", "[.emulated_cell_batch
   CHECK(emulated_launches("policy_cell_ahead") > 0);
   CHECK(emulated_launches("policy_cell_rest") > emulated_launches("policy_cell_ahead"));
   CHECK(emulated_launches("policy_cell_frame") > 0);
+}
+
+TEST_CASE("groups of gated policies on an emulated GPU", "[.emulated_cell_groups]") {
+  emulate_launches();
+  for (const GatedSpec& spec : {spec_of("gru", 70, 34, true), spec_of("lstm", 41, 34)}) {
+    check_groups(make_gated(spec), 18, kEmulated);
+    // One slice: what went ahead is of the frame before.
+    CHECK(emulated_launches("policy_cell_rest") > 0);
+    CHECK(emulated_launches("policy_cell_batch") > 0);
+    check_groups(make_gated(spec), 33, std::string(kEmulated) + "agents_together=16,ahead_rows=2,");
+    check_groups(make_gated(spec), 33, std::string(kEmulated) + "slice_rows=64,agents_together=8,lanes=3,");
+    check_groups(make_gated(spec), 5, std::string(kEmulated) + "cell_batch=0,");
+  }
+  const Weights rounded = std::make_shared<core::PolicyWeights>(
+      core::rounded_weights(*make_gated(spec_of("gru", 41, 34)), core::Precision::int8));
+  check_groups(rounded, 5, kEmulated);
 }
 
 Weights in_tf32x3(const Weights& weights) {
@@ -131,6 +248,7 @@ TEST_CASE("batches of gated policies by warpgroups on an emulated GPU", "[.emula
 
 TEST_CASE("batches of gated policies run without a GPU", "[cuda][policy][emulated][gated]") {
   require_emulated("[.emulated_cell_batch]");
+  require_emulated("[.emulated_cell_groups]");
   require_emulated("[.emulated_cell_wide]", {{"FAKE_CUDA_CAPABILITY", "90"}});
 }
 
@@ -150,6 +268,19 @@ TEST_CASE("batches of many gated agents have the bits of lone steps on the GPU",
       check(std::make_shared<core::PolicyWeights>(core::rounded_weights(*weights, precision)), 300);
     }
     for (const std::int64_t count : {1, 3, 40, 300, 1200}) check(in_tf32x3(weights), count);
+  }
+}
+
+TEST_CASE("groups of many gated agents have the bits of lone steps on the GPU",
+          "[cuda][gpu][policy][gated]") {
+  if (!have_device()) return;
+  CaseSample cases;
+  for (const auto& spec : {spec_of("gru", 287, 256), spec_of("lstm", 287, 256)}) {
+    const Weights weights = make_gated(spec);
+    for (const std::int64_t count : {40, 256, 300, 700, 1024, 1100}) {
+      if (cases.take()) check_groups(weights, count, "");
+    }
+    if (cases.take()) check_groups(in_tf32x3(weights), 40, "");
   }
 }
 

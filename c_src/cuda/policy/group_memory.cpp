@@ -1,0 +1,59 @@
+#include "cuda/policy/group_memory.hpp"
+
+#include "cuda/policy/state_arena.hpp"
+
+namespace exphil::cuda {
+
+CudaGroupMemory::CudaGroupMemory(std::shared_ptr<Context> context, std::int64_t count, std::int64_t values)
+    : context_(std::move(context)),
+      count_(count),
+      products_(context_->device_pool().allocate(static_cast<std::size_t>(count * values) * sizeof(float))),
+      places_(
+          context_->pinned_pool().allocate(2 * static_cast<std::size_t>(count) * sizeof(policy::StatePlace))),
+      written_{Event(*context_), Event(*context_)} {
+  stamps_.reserve(static_cast<std::size_t>(count));
+}
+
+CudaGroupMemory::~CudaGroupMemory() {
+  const bool pushed = driver().cuCtxPushCurrent(context_->handle()) == CUDA_SUCCESS;
+  for (const Event& event : written_) {
+    context_->note(driver().cuEventSynchronize(event.handle()), "cuEventSynchronize");
+  }
+  CUcontext previous;
+  if (pushed) driver().cuCtxPopCurrent(&previous);
+}
+
+bool CudaGroupMemory::has(const core::State* const* states, std::int64_t count) const {
+  if (stamps_.size() != static_cast<std::size_t>(count)) return false;
+  for (std::size_t i = 0; i < stamps_.size(); ++i) {
+    if (static_cast<const CudaState*>(states[i])->stamp() != stamps_[i]) return false;
+  }
+  return true;
+}
+
+void CudaGroupMemory::begin() {
+  stamps_.clear();
+  table_ = 1 - table_, is_written_ = false;
+}
+
+const policy::StatePlace* CudaGroupMemory::next_places(const policy::StatePlace* places, std::int64_t rows) {
+  written_[table_].synchronize();
+  const std::int64_t at = table_ * count_;
+  auto* const table = places_.as<policy::StatePlace>() + at;
+  for (std::int64_t i = 0; i < rows; ++i) table[i] = {places[i].to, nullptr};
+  return as_pointer<policy::StatePlace>(places_.device_address()) + at;
+}
+
+void CudaGroupMemory::written_by(CUstream stream) {
+  written_[table_].record(stream);
+  is_written_ = true;
+}
+
+void CudaGroupMemory::commit(const core::State* const* states, std::int64_t count) {
+  if (!is_written_) return;
+  for (std::int64_t i = 0; i < count; ++i) {
+    stamps_.push_back(static_cast<const CudaState*>(states[i])->stamp());
+  }
+}
+
+}  // namespace exphil::cuda

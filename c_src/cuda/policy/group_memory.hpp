@@ -1,0 +1,48 @@
+// What a policy with a gated cell keeps of a group of states: the products of the states, which need no frame
+// (policy_cell_ahead). They are computed while the answers to a frame are on their way to the caller, and the
+// next frame begins with them, unless a state has changed meanwhile.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/policy/policy.hpp"
+#include "cuda/device/context.hpp"
+#include "kernels/policy/arguments.cuh"
+
+namespace exphil::cuda {
+
+class CudaGroupMemory : public core::GroupMemory {
+ public:
+  // values: floats of a state's products. Throws out_of_memory.
+  CudaGroupMemory(std::shared_ptr<Context> context, std::int64_t count, std::int64_t values);
+  ~CudaGroupMemory() override;  // waits for what writes to it
+
+  // Whether products() are those of these states.
+  bool has(const core::State* const* states, std::int64_t count) const;
+  float* products() const { return products_.as<float>(); }
+
+  // A frame of the group begins, after which the products are those of other states.
+  void begin();
+  // Where the states will be that the frame computes, as the device reads it. Waits for the frame before the
+  // last one.
+  const policy::StatePlace* next_places(const policy::StatePlace* places, std::int64_t rows);
+  // What the stream does up to here writes the products of those.
+  void written_by(CUstream stream);
+  // The frame has ended, and the products will be those of these states, where they are written.
+  void commit(const core::State* const* states, std::int64_t count);
+
+ private:
+  const std::shared_ptr<Context> context_;
+  const std::int64_t count_;
+  DeviceBuffer products_;
+  // Two tables: the device may still read the one of the frame before.
+  PinnedBuffer places_;
+  int table_ = 0;
+  Event written_[2];  // the products of each
+  bool is_written_ = false;
+  std::vector<std::uint64_t> stamps_;  // of the states; empty: there are no products
+};
+
+}  // namespace exphil::cuda
