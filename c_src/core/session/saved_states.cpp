@@ -66,7 +66,7 @@ void Session::restore(const Snapshot& snapshot, bool may_wait) {
 }
 
 std::vector<std::uint8_t> Session::export_state() {
-  const std::lock_guard<HandoverMutex> lock(mutex_);
+  const std::lock_guard<SessionMutex> lock(mutex_);
   StateValues values;
   if (!window_) values = read_values(*policy_, *history_.state());
   if (window_) values.frames = window_->kept_frames(), values.window = window_->frames();
@@ -80,7 +80,7 @@ void Session::import_state(const std::uint8_t* bytes, std::size_t size) {
     fail(ErrorKind::mismatch, "state", "the exported state is that of a session with", window_ ? "out" : "",
          " a window; this session has ", window_ ? "one" : "none");
   }
-  const std::lock_guard<HandoverMutex> lock(mutex_);
+  const std::lock_guard<SessionMutex> lock(mutex_);
   if (window_) {
     const std::int64_t width = policy_->config().d_input;
     const auto floats = static_cast<std::int64_t>(values.frames->size());

@@ -46,7 +46,7 @@ Session::~Session() {
 
 void Session::set_pace(MicroHertz rate) {
   std::unique_ptr<Pace> pace = rate == 0 ? nullptr : std::make_unique<Pace>(policy_, rate);
-  const std::lock_guard<HandoverMutex> lock(mutex_);
+  const std::lock_guard<SessionMutex> lock(mutex_);
   std::swap(pace_, pace);
 }
 
@@ -161,7 +161,7 @@ void Session::submit(GatheredFramePtr frame, bool may_wait) {
 
 void Session::prefill(const float* frames, std::int64_t seq, float* out) {
   if (seq == 0) return;
-  const std::lock_guard<HandoverMutex> lock(mutex_);
+  const std::lock_guard<SessionMutex> lock(mutex_);
   if (window_) {
     run_windows(0, frames, seq, out);
   } else {

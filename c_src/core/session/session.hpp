@@ -20,7 +20,7 @@
 #include "core/session/pace.hpp"
 #include "core/session/play.hpp"
 #include "core/session/replicas.hpp"
-#include "core/work/handover_mutex.hpp"
+#include "core/session/session_mutex.hpp"
 
 namespace exphil::core {
 
@@ -127,7 +127,7 @@ class alignas(64) Session {
   friend class Gatherer;
   friend class LateFrame;
   friend class SessionGroup;
-  using Lock = std::unique_lock<HandoverMutex>;
+  using Lock = std::unique_lock<SessionMutex>;
   const Replicas* replicas() const { return place_ ? place_->replicas().get() : nullptr; }
   // Whether states of the policy mean the same here.
   bool is_of_model(const Policy* policy, const Replicas* replicas) const {
@@ -164,7 +164,7 @@ class alignas(64) Session {
   History history_;             // the current state and those before it; no states where there is a window
   std::unique_ptr<Pace> pace_;  // null where no frame is expected
   std::atomic<bool> caller_warmed_{false};
-  HandoverMutex mutex_;
+  SessionMutex mutex_;
 
   const std::optional<Replicas::Place> place_;  // of a model on several devices
   std::shared_ptr<Gatherer> gatherer_;

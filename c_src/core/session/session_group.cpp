@@ -72,6 +72,7 @@ void SessionGroup::add(Session& session, std::int64_t row, bool numbered) {
 
 void SessionGroup::keep() {
   in_address_order_ = in_address_order(sessions_);
+  claiming_.claim = std::make_shared<GroupClaim>();
   for (Part& part : parts_)
     part.memory = part.policy->group_memory(static_cast<std::int64_t>(part.from.size()));
 }
@@ -83,19 +84,43 @@ bool SessionGroup::is_one_batch() const {
 // To order thousands of sessions takes longer than to lock them, and addresses in order are memory without
 // one. So they are locked in that order only where one of them is in use, or is there twice: nothing waits
 // while it holds locks that were taken in another order, and calls that wait take them all in one order, so
-// that they cannot deadlock.
+// that they cannot deadlock. A kept group whose sessions nobody else uses claims them all, and then locks the
+// claim.
 class SessionGroup::Locks {
  public:
-  explicit Locks(const SessionGroup& group) : sessions_(group.sessions_) {
-    if (try_lock()) return;
+  explicit Locks(SessionGroup& group)
+      : sessions_(group.sessions_),
+        claiming_(group.claiming_),
+        claimed_(claiming_.claim && claiming_.claim->enter()) {
+    if (claimed_ || try_lock()) return;
     group.in_address_order_.empty() ? lock(in_address_order(sessions_)) : lock(group.in_address_order_);
   }
-  ~Locks() { unlock(sessions_, sessions_.size()); }
+  ~Locks() {
+    if (claimed_) {
+      claiming_.claim->leave();
+    } else {
+      if (claiming_.claim) claim();
+      unlock(sessions_, sessions_.size());
+    }
+  }
   Locks(const Locks&) = delete;
   Locks& operator=(const Locks&) = delete;
 
  private:
-  bool try_lock() noexcept {
+  // Rarely where others use the sessions again and again: each of them ends the claim.
+  void claim() noexcept {
+    constexpr int kMostPatience = 64;
+    if (claiming_.complete) {
+      claiming_.complete = false, claiming_.calls = 0;
+      claiming_.patience = std::min(2 * claiming_.patience, kMostPatience);
+    }
+    if (++claiming_.calls < claiming_.patience) return;
+    for (Session* session : sessions_) session->mutex_.claim(claiming_.claim);
+    claiming_.claim->complete();
+    claiming_.complete = true;
+  }
+
+  bool try_lock() {
     for (std::size_t i = 0; i < sessions_.size(); ++i) {
       if (i + kAhead < sessions_.size()) __builtin_prefetch(&sessions_[i + kAhead]->mutex_, 1);
       if (sessions_[i]->mutex_.try_lock()) continue;
@@ -123,6 +148,8 @@ class SessionGroup::Locks {
   }
 
   const std::vector<Session*>& sessions_;
+  Claiming& claiming_;
+  const bool claimed_;
 };
 
 // With all locks: refuses frames that the policy does not look at itself, and tells the sessions' paces.

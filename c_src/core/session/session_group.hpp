@@ -16,6 +16,7 @@
 
 namespace exphil::core {
 
+class GroupClaim;
 class Session;
 
 class SessionGroup {
@@ -41,6 +42,13 @@ class SessionGroup {
  private:
   friend class Gatherer;
   class Locks;
+  // Of a kept group: its claim to the sessions. The numbers are used with all locks.
+  struct Claiming {
+    std::shared_ptr<GroupClaim> claim;
+    bool complete = false;  // until somebody ends it
+    int calls = 0;          // without it since then
+    int patience = 2;       // so many, before it is made again
+  };
 
   // The sessions on one device. Where a history has several entries, its states are others in each frame:
   // such a session is moving.
@@ -73,6 +81,7 @@ class SessionGroup {
 
   std::vector<Session*> sessions_;
   std::vector<Session*> in_address_order_;  // empty until keep()
+  Claiming claiming_;
   std::vector<Part> parts_;
 };
 

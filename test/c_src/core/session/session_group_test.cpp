@@ -3,6 +3,8 @@
 #include "core/session/session_group.hpp"
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -188,6 +190,92 @@ TEST_CASE("calls of many threads on one group, on others of its sessions and on 
   CHECK(policy->collisions == 0);
   for (std::size_t i = 0; i < players.size() * kRounds; ++i) alone.step_each(frame.data());
   for (const Bytes& state : agents.states()) CHECK(state == alone.states()[0]);
+}
+
+// A group that nobody disturbs has one mutex for all of its sessions; each lone step ends that.
+TEST_CASE("a group's claim to its sessions and their lone steps lose no frame", "[session][group]") {
+  constexpr std::size_t kAgents = 6, kRounds = 400, kLone = 25;
+  const auto policy = make_oracle();
+  GroupAgents agents(policy, kAgents), alone(policy, 1);
+  const auto frame = test::Random(7).vector(test::kOracleIn, -1, 1);
+  Out frames;
+  for (std::size_t i = 0; i < kAgents; ++i) frames.insert(frames.end(), frame.begin(), frame.end());
+  SessionGroup group(agents.all), half({agents.all[3], agents.all[1], agents.all[5]});
+  group.keep();
+  half.keep();
+  std::atomic<std::size_t> played{0};
+  const auto play_group = [&] {
+    for (std::size_t round = 0; round < kRounds; ++round, ++played) step(group, frames.data());
+  };
+  // Again and again after some calls of the group, each time one session more.
+  const auto play_alone = [&] {
+    for (std::size_t round = 0; round < kLone; ++round) {
+      while (played < round * (2 * kRounds / kLone))
+        std::this_thread::sleep_for(std::chrono::microseconds(20));
+      if (round % 5 == 4) {
+        step(half, frames.data());
+      } else {
+        Out out(test::kOracleOut);
+        agents.all[round % kAgents]->step(frame.data(), out.data());
+      }
+    }
+  };
+  std::vector<std::thread> threads;
+  for (const std::function<void()>& play :
+       {std::function<void()>(play_group), std::function<void()>(play_group),
+        std::function<void()>(play_alone)})
+    threads.emplace_back(play);
+  for (std::thread& thread : threads) thread.join();
+  CHECK(policy->collisions == 0);
+  for (std::size_t agent = 0; agent < kAgents; ++agent) {
+    std::size_t frames_of = 2 * kRounds;
+    for (std::size_t round = 0; round < kLone; ++round) {
+      if (round % 5 == 4)
+        frames_of += agent == 1 || agent == 3 || agent == 5;
+      else
+        frames_of += round % kAgents == agent;
+    }
+    GroupAgents same(policy, 1);
+    for (std::size_t i = 0; i < frames_of; ++i) same.step_each(frame.data());
+    CHECK(agents.states()[agent] == same.states()[0]);
+  }
+}
+
+TEST_CASE("a claim is ended by who locks a session by itself, who waits for the group", "[session][group]") {
+  const auto claim = std::make_shared<GroupClaim>();
+  SessionMutex one, another;
+  CHECK_FALSE(claim->enter());
+  const auto claim_both = [&] {
+    for (SessionMutex* mutex : {&one, &another}) {
+      mutex->lock();
+      mutex->claim(claim);
+    }
+    claim->complete();
+    one.unlock(), another.unlock();
+  };
+  claim_both();
+  REQUIRE(claim->enter());
+  // The group has both, although neither is locked.
+  CHECK_FALSE(one.try_lock());
+  std::atomic<bool> locked{false};
+  std::thread lone([&] {
+    one.lock();
+    locked = true;
+    one.unlock();
+  });
+  CHECK_FALSE(another.try_lock());
+  CHECK_FALSE(locked);
+  claim->leave();
+  lone.join();
+  CHECK(locked);
+  CHECK_FALSE(claim->enter());
+  CHECK(one.try_lock());
+  CHECK(another.try_lock());
+  one.unlock(), another.unlock();
+  claim_both();
+  CHECK(another.try_lock());
+  CHECK_FALSE(claim->enter());
+  another.unlock();
 }
 
 }  // namespace exphil::core
