@@ -15,6 +15,7 @@
 #include "cuda/policy/load_on_device.hpp"
 #include "support/case_sample.hpp"
 #include "support/catch.hpp"
+#include "support/faults.hpp"
 #include "support/policy_grad_checks.hpp"
 
 namespace exphil::test {
@@ -223,6 +224,58 @@ TEST_CASE("groups of gated policies on an emulated GPU", "[.emulated_cell_groups
   check_groups(rounded, 5, kEmulated);
 }
 
+struct Group {
+  States states;
+  std::vector<core::State*> all;
+  std::unique_ptr<core::GroupMemory> memory;
+  Floats out;
+};
+
+std::shared_ptr<Group> make_group(core::Policy& policy, std::int64_t count) {
+  const auto group = std::make_shared<Group>();
+  for (std::int64_t i = 0; i < count; ++i) {
+    group->states.push_back(policy.new_state());
+    group->all.push_back(group->states.back().get());
+  }
+  group->memory = policy.group_memory(count);
+  group->out.resize(static_cast<std::size_t>(count * policy.config().d_output));
+  return group;
+}
+
+// A frame that fails changes no state, and the group goes on, with what went ahead or without it. Of one
+// slice and of several.
+TEST_CASE("every driver call of a group's frame fails once", "[.emulated_group_faults]") {
+  emulate_launches();
+  const std::string settings = std::string(kEmulated) + "agents_together=16,ahead_rows=2,";
+  const Environment tuning("EXPHIL_NATIVE_POLICY", settings.c_str());
+  const auto policy = load_on_device(make_gated(spec_of("gru", 41, 34)), 200);
+  for (const std::int64_t count : {5, 20}) {
+    CAPTURE(count);
+    const auto play = [&](Group& group, unsigned frame) {
+      const Floats obs =
+          Random(frame).vector(static_cast<std::size_t>(count * policy->config().d_input), -2, 2);
+      policy->advance_group(group.all.data(), group.all.data(), count, nullptr, obs.data(), group.out.data(),
+                            group.memory.get());
+    };
+    const auto sound = make_group(*policy, count);
+    REQUIRE(sound->memory != nullptr);
+    Floats right[4];
+    for (unsigned frame = 1; frame < 4; ++frame) play(*sound, frame), right[frame] = sound->out;
+    const int thrown = fail_at_each_point("a group's frame", failing_driver_calls(kInvalidValue), [&] {
+      const auto group = make_group(*policy, count);
+      play(*group, 1);
+      const auto check = [=, &right](bool threw) {
+        if (threw) play(*group, 2);
+        CHECK(same_bits(group->out, right[2]));
+        play(*group, 3);
+        CHECK(same_bits(group->out, right[3]));
+      };
+      return Attempt{[=] { play(*group, 2); }, check};
+    });
+    CHECK(thrown > 10);
+  }
+}
+
 Weights in_tf32x3(const Weights& weights) {
   return std::make_shared<core::PolicyWeights>(core::rounded_weights(*weights, core::Precision::tf32x3));
 }
@@ -249,6 +302,7 @@ TEST_CASE("batches of gated policies by warpgroups on an emulated GPU", "[.emula
 TEST_CASE("batches of gated policies run without a GPU", "[cuda][policy][emulated][gated]") {
   require_emulated("[.emulated_cell_batch]");
   require_emulated("[.emulated_cell_groups]");
+  require_emulated("[.emulated_group_faults]");
   require_emulated("[.emulated_cell_wide]", {{"FAKE_CUDA_CAPABILITY", "90"}});
 }
 
