@@ -24,13 +24,17 @@ defmodule ExPhil.Native.Fleet.Successor do
       News.gone?(state) ->
         after_lease(state)
 
-      state.monitor == nil and node(state.peer) in Node.list() ->
-        {:ok, %{state | monitor: Process.monitor(state.peer)}}
-
       true ->
-        {:ok, state}
+        {:ok, watch(state)}
     end
   end
+
+  # The owner's node may be back: without the owner, where the fleet went on without that node.
+  defp watch(%{monitor: nil, peer: owner} = state) do
+    if node(owner) in Node.list(), do: %{state | monitor: Process.monitor(owner)}, else: state
+  end
+
+  defp watch(state), do: state
 
   @doc "The owner, or its node, is down."
   def owner_down(state, :noconnection), do: {:ok, state}
@@ -45,7 +49,7 @@ defmodule ExPhil.Native.Fleet.Successor do
 
     if left > 0 do
       Process.send_after(self(), :view, left)
-      {:ok, state}
+      {:ok, watch(state)}
     else
       take_over(state)
     end

@@ -33,7 +33,7 @@ defmodule ExPhil.Native.Policy.Interface.Batches do
 
       @doc """
       Sessions that `step_batch/2` and `act_batch/2` take together many times, as a simulator does: a call with a group does not look
-      them up and check them each time, which takes longer for hundreds of agents than the rest of what the CPU does.
+      them up, check them and lock each of them every time ([results](bench/results/gated.md)).
 
           group = Policy.group!(sessions)
           outs = Policy.step_batch!(group, obs)
