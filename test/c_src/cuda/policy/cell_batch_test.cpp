@@ -24,6 +24,26 @@ namespace {
 using Floats = std::vector<float>;
 using Weights = std::shared_ptr<const core::PolicyWeights>;
 
+// New agents' states.
+struct AgentStates {
+  AgentStates(core::Policy& policy, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      own.push_back(policy.new_state());
+      all.push_back(own.back().get());
+    }
+  }
+  // Their values, one agent after another, behind what was found before.
+  void read(core::Policy& policy, Floats* found) const {
+    Floats values(static_cast<std::size_t>(policy.config().state_floats()));
+    for (core::State* state : all) {
+      policy.read_state(*state, values.data());
+      found->insert(found->end(), values.begin(), values.end());
+    }
+  }
+  std::vector<std::unique_ptr<core::State>> own;
+  std::vector<core::State*> all;
+};
+
 // A frame of all agents into pinned memory, which the device writes itself; between values that are no
 // answers.
 Floats step_into_pinned(core::Policy& policy, core::State* const* states, std::int64_t count,
@@ -44,12 +64,8 @@ Floats step_into_pinned(core::Policy& policy, core::State* const* states, std::i
 Floats played(core::Policy& policy, std::int64_t count, bool together) {
   const core::PolicyConfig& config = policy.config();
   const auto outputs = static_cast<std::size_t>(config.d_output);
-  std::vector<std::unique_ptr<core::State>> states;
-  std::vector<core::State*> all;
-  for (std::int64_t i = 0; i < count; ++i) {
-    states.push_back(policy.new_state());
-    all.push_back(states.back().get());
-  }
+  AgentStates agents(policy, count);
+  std::vector<core::State*>& all = agents.all;
   Floats found;
   for (unsigned frame = 0; frame < 4; ++frame) {
     const Floats obs = Random(frame + 1).vector(static_cast<std::size_t>(count * config.d_input), -2, 2);
@@ -62,11 +78,7 @@ Floats played(core::Policy& policy, std::int64_t count, bool together) {
     }
     found.insert(found.end(), out.begin(), out.end());
   }
-  for (core::State* state : all) {
-    Floats values(static_cast<std::size_t>(config.state_floats()));
-    policy.read_state(*state, values.data());
-    found.insert(found.end(), values.begin(), values.end());
-  }
+  agents.read(policy, &found);
   return found;
 }
 
@@ -83,8 +95,6 @@ void check_batches(const Weights& weights, std::int64_t count, const std::string
   }
 }
 
-using States = std::vector<std::unique_ptr<core::State>>;
-
 // Frames of the same agents again and again, in one call with what the policy keeps of them or in one for
 // each agent; between them other calls, of which some change states. The answers, and the states in the end.
 // moves: a frame reads one state and writes another one, as in a history.
@@ -92,23 +102,15 @@ Floats played_again(core::Policy& policy, std::int64_t count, bool together, boo
   const core::PolicyConfig& config = policy.config();
   const auto agents = static_cast<std::size_t>(count), inputs = static_cast<std::size_t>(config.d_input),
              outputs = static_cast<std::size_t>(config.d_output);
-  States states[2];
-  std::vector<core::State*> all[2];
-  for (int i = 0; i < 2; ++i) {
-    for (std::size_t k = 0; k < agents; ++k) {
-      states[i].push_back(policy.new_state());
-      all[i].push_back(states[i].back().get());
-    }
-  }
+  AgentStates states[2] = {AgentStates(policy, count), AgentStates(policy, count)};
   const std::unique_ptr<core::State> saved = policy.new_state();
-  std::vector<core::State*> others(all[1].begin(), all[1].end());
   const std::unique_ptr<core::GroupMemory> memory = policy.group_memory(count);
   std::vector<std::int64_t> backwards(agents);
   for (std::size_t k = 0; k < agents; ++k) backwards[k] = count - 1 - static_cast<std::int64_t>(k);
   Floats found, out(agents * outputs), one(outputs), values(static_cast<std::size_t>(config.state_floats()));
   for (unsigned frame = 0; frame < 14; ++frame) {
     const Floats obs = Random(frame + 1).vector(agents * inputs, -2, 2);
-    const auto from = all[moves ? frame % 2 : 0], to = all[moves ? 1 - frame % 2 : 0];
+    const auto &from = states[moves ? frame % 2 : 0].all, &to = states[moves ? 1 - frame % 2 : 0].all;
     if (together) {
       const bool rows = frame % 4 == 3;
       if (rows) {
@@ -158,16 +160,13 @@ Floats played_again(core::Policy& policy, std::int64_t count, bool together, boo
         }
         break;
       case 6:  // another batch has the lanes meanwhile
-        if (together && !moves) policy.step(others.data(), count, obs.data(), out.data());
+        if (together && !moves) policy.step(states[1].all.data(), count, obs.data(), out.data());
         break;
       default:
         policy.copy_state(*saved, changed);
     }
   }
-  for (core::State* state : all[0]) {
-    policy.read_state(*state, values.data());
-    found.insert(found.end(), values.begin(), values.end());
-  }
+  states[0].read(policy, &found);
   return found;
 }
 
@@ -225,22 +224,14 @@ TEST_CASE("groups of gated policies on an emulated GPU", "[.emulated_cell_groups
 }
 
 struct Group {
-  States states;
-  std::vector<core::State*> all;
+  Group(core::Policy& policy, std::int64_t count)
+      : agents(policy, count),
+        memory(policy.group_memory(count)),
+        out(static_cast<std::size_t>(count * policy.config().d_output)) {}
+  AgentStates agents;
   std::unique_ptr<core::GroupMemory> memory;
   Floats out;
 };
-
-std::shared_ptr<Group> make_group(core::Policy& policy, std::int64_t count) {
-  const auto group = std::make_shared<Group>();
-  for (std::int64_t i = 0; i < count; ++i) {
-    group->states.push_back(policy.new_state());
-    group->all.push_back(group->states.back().get());
-  }
-  group->memory = policy.group_memory(count);
-  group->out.resize(static_cast<std::size_t>(count * policy.config().d_output));
-  return group;
-}
 
 // A frame that fails changes no state, and the group goes on, with what went ahead or without it. Of one
 // slice and of several.
@@ -254,15 +245,15 @@ TEST_CASE("every driver call of a group's frame fails once", "[.emulated_group_f
     const auto play = [&](Group& group, unsigned frame) {
       const Floats obs =
           Random(frame).vector(static_cast<std::size_t>(count * policy->config().d_input), -2, 2);
-      policy->advance_group(group.all.data(), group.all.data(), count, nullptr, obs.data(), group.out.data(),
-                            group.memory.get());
+      policy->advance_group(group.agents.all.data(), group.agents.all.data(), count, nullptr, obs.data(),
+                            group.out.data(), group.memory.get());
     };
-    const auto sound = make_group(*policy, count);
+    const auto sound = std::make_shared<Group>(*policy, count);
     REQUIRE(sound->memory != nullptr);
     Floats right[4];
     for (unsigned frame = 1; frame < 4; ++frame) play(*sound, frame), right[frame] = sound->out;
     const int thrown = fail_at_each_point("a group's frame", failing_driver_calls(kInvalidValue), [&] {
-      const auto group = make_group(*policy, count);
+      const auto group = std::make_shared<Group>(*policy, count);
       play(*group, 1);
       const auto check = [=, &right](bool threw) {
         if (threw) play(*group, 2);
