@@ -159,7 +159,7 @@ class BlockLowering : private HeadLowering {
   }
 
   void add(const core::Rotation& p) {
-    const auto* const norm = writer_of<core::Norm>(*block_, p.in);
+    const auto* const norm = whole_writer_of<core::Norm>(*block_, p.in);
     const std::int64_t parts = p.ranks * p.groups;
     if (norm == nullptr || norm->kind != core::NormKind::rms || norm->parts != parts ||
         norm->repeats != parts || p.bias == kNone) {

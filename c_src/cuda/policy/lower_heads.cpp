@@ -8,7 +8,7 @@ using core::kNone;
 using core::Span;
 
 void HeadLowering::delta(const core::HeadRecurrence& p, policy::Heads* made) {
-  const auto* const mean = writer_of<core::Mean>(*block_, p.decay);
+  const auto* const mean = whole_writer_of<core::Mean>(*block_, p.decay);
   if (mean == nullptr || heads_of(*block_, *mean) != &p || p.a != kNone || p.rate.size != p.value.size) {
     cannot_lower("its heads with the delta rule have no rate for each channel, or a decay that is no mean");
   }

@@ -61,7 +61,7 @@ const core::HeadRecurrence* heads_of(const core::Block& block, const core::Mean&
 }
 
 GateRanks ranks_of(const core::Block& block, const core::Gate& gate) {
-  const auto* const gates = writer_of<core::RankScale>(block, gate.gate);
+  const auto* const gates = whole_writer_of<core::RankScale>(block, gate.gate);
   const auto* const sum = only_reader<core::RankScale>(block, gate.out);
   if (gates == nullptr || sum == nullptr || gates->back || !sum->back) return {};
   return {gates, sum};

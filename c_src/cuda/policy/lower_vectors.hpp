@@ -71,7 +71,7 @@ const core::Gate* gate_of(const core::Network& network, const core::Block& block
                           const core::HeadRecurrence& heads);
 // The phase, or one of those, that writes a span as a whole; null where there is none.
 template <class P>
-const P* writer_of(const core::Block& block, const core::Span& span) {
+const P* whole_writer_of(const core::Block& block, const core::Span& span) {
   for (const core::Phase& phase : block) {
     if (const auto* const found = std::get_if<P>(&phase); found != nullptr && found->out == span)
       return found;
