@@ -21,12 +21,6 @@ using core::JobKind;
 // of 60 frames should not wait behind scans.
 constexpr double kLargeScan = 300, kLargePolicyCall = 2500;  // microseconds
 
-// Frames of so many bytes are copied to a device by several threads (cuda/policy/slice_lanes.cpp), of which
-// so many wake up while the sessions are looked up: 1,024 agents took 217 to 226 us with one, three or seven,
-// and 252 to 282 with none.
-constexpr double kCopiedTogether = 512 * 1024;
-constexpr int kHelpers = 2;
-
 // Per microsecond: what a core computes, and what a device computes or copies. Rounded from
 // bench/results/host.md and gpu_scan.md; other processors differ by small factors, which work.hpp allows for.
 struct Speed {
@@ -286,8 +280,11 @@ Work step_batch_work(ErlNifEnv* env, const Term argv[]) {
   const auto* loaded = find_batch(env, argv[0]);
   if (loaded == nullptr) return {};
   Work work = policy_work(env, job_kind(env, argv[0]), *loaded, argv[1]);
-  if (work.kind == JobKind::device && tensor_of(env, argv[1]).bytes >= kCopiedTogether)
-    work.helpers = kHelpers;
+  if (work.kind == JobKind::device && (*loaded)->policy != nullptr) {
+    const double frames =
+        tensor_of(env, argv[1]).bytes / (4.0 * static_cast<double>((*loaded)->config().d_input));
+    work.helpers = (*loaded)->policy->copying_helpers(static_cast<std::int64_t>(frames));
+  }
   return work;
 }
 

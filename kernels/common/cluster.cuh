@@ -133,7 +133,18 @@ __device__ __forceinline__ void send(float* place, int rank, float value, Arriva
                "r"(__float_as_uint(value)), "r"(counter)
                : "memory");
 }
-// parity: of the round, 0 for the first one.
+// parity: of the round, 0 for the first one. Whether the round has ended, as far as is known at once.
+__device__ __forceinline__ bool have_bytes(const Arrivals* arrivals, unsigned parity) {
+  unsigned done = 0;
+  asm volatile(
+      "{\n\t.reg .pred p;\n\t"
+      "mbarrier.test_wait.parity.shared.b64 p, [%1], %2;\n\t"
+      "selp.u32 %0, 1, 0, p;\n\t}"
+      : "=r"(done)
+      : "r"(shared_address(arrivals)), "r"(parity)
+      : "memory");
+  return done != 0;
+}
 __device__ __forceinline__ void await_bytes(const Arrivals* arrivals, unsigned parity) {
   unsigned done = 0;
   while (done == 0) {

@@ -185,6 +185,27 @@ struct CellAheadArguments : RowStates {
   float* out;  // {rows, layers, gates, units}
 };
 
+// policy/batch_frame.cu. Of layer i, the products are i * layer_stride bytes on, the states i * layer_floats.
+struct FrameArguments : RowStates {
+  int tile_rows, chunk_rows;  // agents of a tile, and of those at a time
+  // It waits for its frames, which may come later than it.
+  // Of chunk c of tile t, word (t chunks + c) kArrivedWords: `number` when its frames are there.
+  const unsigned long long* arrived;
+  unsigned long long number;
+  unsigned long long nanoseconds;  // at most so long
+  unsigned long long* missed;      // then gets the number: answers and new states are none
+  // {tiles, blocks of a cluster}: each gets the number when its block has written answers and states; not
+  // where the output is not in the launch.
+  unsigned long long* finished;
+  const float* frames;         // {rows, padded frame}, in host memory
+  float* h;                    // {rows, layers, gates, units}: U h + b of the states
+  int known;                   // not 0: they are there; otherwise the launch makes them
+  float epsilon, out_epsilon;  // of the norms of hidden before a layer, and before the output
+  ProductMatrix of_x, of_h, of_out;
+  long long layer_stride, layer_floats;
+  float* out;  // {rows, outputs}; or {rows, hidden}
+};
+
 // policy/cell_walk.cu, without h, carry and step.
 struct CellWalkArguments : CellArguments {
   ProductMatrix recurrent;  // the product of the states

@@ -42,13 +42,10 @@ static_assert(sizeof(BatchShared) <= 48 * 1024, "static shared memory");
 
 // policy_cell_ahead's work of a layer.
 __device__ __forceinline__ CellBatchArguments layer_ahead(const CellAheadArguments& args, int layer) {
-  const long long bytes = layer * args.layer_stride;
-  const auto at = [&](const float* from) { return from == nullptr ? from : from + bytes / 4; };
   CellBatchArguments made{};
   static_cast<RowStates&>(made) = args;
   made.state_offset += layer * args.layer_floats;
-  made.of_h = {static_cast<const char*>(args.of_h.weights) + bytes, at(args.of_h.bias),
-               at(args.of_h.row_scale), at(args.of_h.row_sums)};
+  made.of_h = of_layer(args.of_h, layer * args.layer_stride);
   made.out = args.out + layer * H::kOutputs;
   return made;
 }

@@ -55,6 +55,12 @@ __device__ __forceinline__ unsigned long long load_system(const unsigned long lo
   return value;
 }
 
+// After such a load, what the host wrote before what was loaded is visible to this thread and to others that
+// it tells; before such a store, the other way round.
+__device__ __forceinline__ void fence_system() {
+  asm volatile("fence.acq_rel.sys;" ::: "memory");
+}
+
 // Where a launch may begin before the one before it on its stream has ended (c_src/cuda/policy/team.cpp):
 // waits for its end and its writes; and lets the next one begin, when all blocks have called it. From compute
 // capability 9.0 on; without that nothing begins early.

@@ -134,6 +134,8 @@ class Policy {
   // Whether these throw what require_finite() throws of "obs", and the caller need not look: a policy that
   // copies so many frames finds it out at no cost.
   virtual bool checks_frames(std::int64_t /*count*/) const { return false; }
+  // How many threads should be awake to help a call that copies the frames of so many agents.
+  virtual int copying_helpers(std::int64_t /*count*/) const { return 0; }
 
   // From now on an advance of up to `count` states allocates no memory of the backend, unless other calls use
   // it up. Throws out_of_memory.

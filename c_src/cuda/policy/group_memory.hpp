@@ -30,6 +30,8 @@ class CudaGroupMemory : public core::GroupMemory {
   const policy::StatePlace* next_places(const policy::StatePlace* places, std::int64_t rows);
   // What the stream does up to here writes the products of those.
   void written_by(CUstream stream);
+  // No products were written after all.
+  void forget() { is_written_ = false; }
   // The frame has ended, and the products will be those of these states, where they are written.
   void commit(const core::State* const* states, std::int64_t count);
 

@@ -14,6 +14,7 @@
 #include "core/error.hpp"
 #include "core/finite.hpp"
 #include "core/policy/policy.hpp"
+#include "cuda/policy/frame_rows.hpp"
 #include "cuda/policy/fused.hpp"
 #include "cuda/policy/loader.hpp"
 #include "cuda/policy/pack.hpp"
@@ -81,6 +82,7 @@ class CudaPolicy : public core::Policy {
                      core::GroupMemory* kept) override;
   std::unique_ptr<core::GroupMemory> group_memory(std::int64_t count) override;
   bool checks_frames(std::int64_t count) const override { return count > fused_.limit(); }
+  int copying_helpers(std::int64_t count) const override;
   void advance_chain(core::State& from, core::State* const* to, std::int64_t seq, const float* frames,
                      float* out) override;
   void reserve_chain(std::int64_t seq) override;
@@ -228,6 +230,15 @@ std::unique_ptr<core::GroupMemory> CudaPolicy::group_memory(std::int64_t count) 
   return std::make_unique<CudaGroupMemory>(context_, count, values);
 }
 
+// 1,024 agents took 217 to 226 us with one, three or seven, and 252 to 282 with none; 256 whose launch waits
+// for their frames 60 to 62 with two and 71 to 77 with none (bench/results/gated.md).
+int CudaPolicy::copying_helpers(std::int64_t count) const {
+  constexpr int kHelpers = 2;
+  const bool awaited = count > fused_.limit() && batches_.is_one_launch(count, true);
+  const std::int64_t alone = awaited ? kAwaitedAlone : kFramesAlone;
+  return 4 * count * dims_.frame_size() >= alone ? kHelpers : 0;
+}
+
 void CudaPolicy::advance_group(core::State* const* from, core::State* const* to, std::int64_t count,
                                const std::int64_t* rows, const float* obs, float* out,
                                core::GroupMemory* kept) {
@@ -331,6 +342,10 @@ void CudaPolicy::warm_up() {
   if (fused_.limit() > 1) step(both, 2, obs.data(), out.data());
   copy_state(*both[1], *both[0]);
   batch(both, both, 2, {obs.data(), out.data()});
+  if (rows_.values_ahead() > 0) {  // with what a group knows, and with what it does not yet
+    CudaGroupMemory group(context_, 2, rows_.values_ahead());
+    for (int i = 0; i < 2; ++i) batch(both, both, 2, {obs.data(), out.data()}, &group);
+  }
   prefill(*both[0], obs.data(), kSeq, out.data());
   window(obs.data(), 1, kSeq, out.data());
   stream_.run([](CUstream) {});

@@ -190,6 +190,8 @@ std::vector<KernelSpec> row_modules(const DeviceProperties& device, const Policy
     if (next) modules.push_back(spec);
   }
   for (int cell = 0; cell < policy::kMostPhases; ++cell) {
+    const auto frame = batch_frame_shape(device, dims, tuning, cell);
+    if (frame) modules.push_back(batch_frame_kernel(dims, cell, *frame));
     const std::vector<walk::Shape> shapes = cell_walk_candidates(device, dims, tuning, cell);
     if (shapes.empty()) continue;
     modules.push_back(cell_walk_kernel(dims, cell, shapes.front(), tuning.counts != 0));
@@ -248,6 +250,7 @@ RowKernels::RowKernels(Context& context, const PolicyDims& dims, const PolicyTun
     cell_products_ = products;  // it is the layer's only cell
   }
   for (int cell = 0; cell < policy::kMostPhases; ++cell) {
+    if (!frame_) frame_ = BatchFrame::find(context, dims, tuning, cell);
     walks_[static_cast<std::size_t>(cell)] = CellWalk::find(context, dims, tuning, cell);
   }
   pipeline_ = LayerPipeline::find(context, dims, tuning);

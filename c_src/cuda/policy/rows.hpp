@@ -15,6 +15,7 @@
 
 #include "core/policy/config.hpp"
 #include "cuda/device/context.hpp"
+#include "cuda/policy/batch_frame.hpp"
 #include "cuda/policy/cell_walk.hpp"
 #include "cuda/policy/dims.hpp"
 #include "cuda/policy/layer_pipeline.hpp"
@@ -47,7 +48,7 @@ struct RowJob {
   bool keep_states = false;      // the table in RowBuffers::in holds a state for each sequence (or row)
   bool decays_input = false;     // PolicyDims::decays of the sequences
   bool shares = false;           // other jobs are computed at the same time
-  const float* ahead = nullptr;  // of the job's rows, what enqueue_ahead() writes; null: it was not called
+  const float* ahead = nullptr;  // of the job\'s rows, what enqueue_ahead() writes; null: it was not called
   float* out = nullptr;          // device memory {rows or sequences, d_output}
 };
 
@@ -75,6 +76,12 @@ class RowKernels {
   void enqueue(CUstream stream, RowBuffers& buffers, const RowJob& job) const;
   // About how many kernels a batch's job launches.
   int launches() const;
+  // A batch's frame in one launch, or up to the phases of the output; null: there is none.
+  const BatchFrame* frame() const { return frame_ ? &*frame_ : nullptr; }
+  // arguments: all but the weights and what the network has.
+  void enqueue_frame(CUstream stream, policy::FrameArguments arguments) const;
+  // The phases of the output, of the hidden values in buffers.in.
+  void enqueue_output(CUstream stream, RowBuffers& buffers, const RowJob& job) const;
   // Values of a row of a batch that can be found before its frame is there, and the launch that finds them.
   // states: of the rows, for the device to read. None: a batch has none.
   std::int64_t values_ahead() const;
@@ -102,6 +109,7 @@ class RowKernels {
   DeviceBuffer weights_;
   BlockKernels input_, layer_, output_;
   policy::CellProducts cell_products_;  // of the layer, where a batch's frame of it is one launch
+  std::optional<BatchFrame> frame_;
   std::array<std::optional<CellWalk>, policy::kMostPhases> walks_;  // by cell
   std::optional<LayerPipeline> pipeline_;
 };

@@ -40,6 +40,10 @@ class RowKernels::Walk {
       block(n_.layer, k_.layout_.layers[static_cast<std::size_t>(layer_)], k_.layer_,
             last ? policy::first_of_last_rows(n_.layer) : n_.layer.count);
     }
+    run_output();
+  }
+  void run_output() {
+    layer_ = n_.layers;
     block(n_.output, k_.layout_.output, k_.output_, job_.last_only ? 0 : n_.output.count);
   }
 

@@ -8,6 +8,7 @@
 #include "core/work/parallel.hpp"
 #include "cuda/device/doorbell.hpp"
 #include "cuda/device/stream_copy.hpp"
+#include "cuda/policy/frame_rows.hpp"
 #include "cuda/policy/row_graphs.hpp"
 #include "cuda/policy/wait.hpp"
 
@@ -17,19 +18,9 @@ namespace {
 // The kernel writes outputs up to this size directly to host memory, because a copy costs 2 us. This concerns
 // the lane's staging; core::kSmallestPooledResult is unrelated.
 constexpr std::size_t kMostDirectOutput = 256 * 1024;
-// Frames and answers of fewer bytes are copied by the calling thread alone, because to wake others takes as
-// long; of more by all, so much at a time.
-constexpr std::int64_t kFramesAlone = 512 * 1024, kAnswersAlone = 256 * 1024, kCopiedAtOnce = 32 * 1024;
 // The first frames of a call, of so many bytes, go to the device in two parts: three quarters are on their
 // way while the others are copied. What follows overlaps in any case.
 constexpr std::int64_t kSentWhole = 256 * 1024, kSentInTwo = 2 * 1024 * 1024;
-
-// Powers of two, so that calls of different sizes soon need no more growth.
-std::int64_t capacity_for(std::int64_t rows) {
-  std::int64_t capacity = 64;
-  while (capacity < rows) capacity *= 2;
-  return capacity;
-}
 
 }  // namespace
 
@@ -305,21 +296,16 @@ std::int64_t SliceLanes::length_of(const Slice& slice) {
 
 void SliceLanes::copy_frames(const Piece& piece) {
   const Slice& slice = *piece.lane->next;
-  const std::int64_t length = length_of(slice), d_input = dims_.config.d_input,
+  const std::int64_t length = length_of(slice), unit_bytes = length * row_bytes(),
                      end = piece.first + piece.count;
   char* const staged = piece.lane->buffers.host_in.as<char>();
-  const auto place = [&](std::int64_t unit) {
-    return reinterpret_cast<float*>(staged + unit * length * row_bytes());
-  };
-  const bool one_after_another = slice.windows == nullptr && slice.rows == nullptr;
   bool finite = true;
-  if (one_after_another) {
-    finite = dims_.stream_frames(slice.obs + piece.first * d_input, piece.count, place(piece.first));
+  if (slice.windows == nullptr) {
+    finite = stream_frames(dims_, slice, piece.first, piece.count, staged + piece.first * unit_bytes);
   }
-  for (std::int64_t i = piece.first; !one_after_another && i < end; ++i) {
-    const float* const from =
-        slice.windows != nullptr ? slice.windows[i] : slice.obs + slice.rows[i] * d_input;
-    finite &= dims_.stream_frames(from, length, place(i));
+  for (std::int64_t i = piece.first; slice.windows != nullptr && i < end; ++i) {
+    finite &=
+        dims_.stream_frames(slice.windows[i], length, reinterpret_cast<float*>(staged + i * unit_bytes));
   }
   if (!finite) finite_ = false;
   if (piece.states > 0) {
@@ -331,14 +317,8 @@ void SliceLanes::copy_frames(const Piece& piece) {
 }
 
 void SliceLanes::copy_answers(const Piece& piece) {
-  const Slice& slice = *piece.lane->pending;
-  const std::int64_t each = dims_.outputs();
-  const auto* const from = piece.lane->buffers.host_out.as<float>();
-  const auto rows = [&](std::int64_t to, std::int64_t first, std::int64_t count) {
-    std::memcpy(slice.out + to * each, from + first * each, static_cast<std::size_t>(count * each) * 4);
-  };
-  if (slice.rows == nullptr) return rows(piece.first, piece.first, piece.count);
-  for (std::int64_t i = piece.first; i < piece.first + piece.count; ++i) rows(slice.rows[i], i, 1);
+  const RowBuffers& buffers = piece.lane->buffers;
+  hand_out_answers(dims_, *piece.lane->pending, buffers.host_out.as<float>(), piece.first, piece.count);
 }
 
 // Once all of the next slice is on its way.

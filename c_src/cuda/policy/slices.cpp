@@ -28,12 +28,15 @@ SlicePipeline::SlicePipeline(std::shared_ptr<Context> context, const PolicyDims&
       kernels_(kernels),
       tuning_(tuning),
       stream_(stream),
-      lanes_(*context_, dims, kernels, tuning, priority) {}
+      lanes_(*context_, dims, kernels, tuning, priority) {
+  if (kernels.frame() != nullptr) frame_.emplace(*context_, dims, kernels, tuning, priority);
+}
 
 bool SlicePipeline::batch(const policy::StatePlace* states, std::int64_t count, const BatchRows& rows,
                           const SliceHooks& hooks) {
   std::vector<Slice> slices;
-  const std::int64_t each = batch_rows(count);
+  const bool one = is_one_launch(count, hooks.group != nullptr);
+  const std::int64_t each = one ? count : batch_rows(count);
   const auto bytes = static_cast<std::size_t>(count * dims_.outputs()) * sizeof(float);
   const bool ask = rows.rows == nullptr && bytes >= static_cast<std::size_t>(tuning_.pinned_answers);
   const CUdeviceptr pinned_out = ask ? pinned_address(rows.out, bytes) : 0;
@@ -55,7 +58,8 @@ bool SlicePipeline::batch(const policy::StatePlace* states, std::int64_t count, 
     }
     slices.push_back(slice);
   }
-  return run(slices, false, hooks);
+  if (!one) return run(slices, false, hooks);
+  return run_after_others([&](CUevent after) { return frame_->run(slices.front(), after, hooks); });
 }
 
 // A multiple of agents_together: batches of any size then have slices of few sizes, for which there are
@@ -67,9 +71,16 @@ std::int64_t SlicePipeline::batch_rows(std::int64_t count) const {
   return each <= kMostTogether ? std::min(each, most_rows()) : most_rows();
 }
 
+bool SlicePipeline::is_one_launch(std::int64_t count, bool known) const {
+  if (!frame_) return false;
+  return kernels_.frame()->takes(count, known || tuning_.batch_frame > 1);
+}
+
 void SlicePipeline::reserve_batch(std::int64_t count) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (count < 1) return;
+  if (is_one_launch(count, true)) frame_->reserve(count);
+  if (is_one_launch(count, false)) return;
   const std::int64_t each = batch_rows(count);
   lanes_.reserve((count + each - 1) / each, each);
 }
@@ -130,13 +141,18 @@ void SlicePipeline::run_windows(const float* const* windows, std::int64_t count,
 }
 
 bool SlicePipeline::run(const std::vector<Slice>& slices, bool chained, const SliceHooks& hooks) {
+  return run_after_others([&](CUevent after) { return lanes_.run(slices, chained, after, hooks); });
+}
+
+template <class Work>
+bool SlicePipeline::run_after_others(Work work) {
   Event start(*context_);
   {
     const auto lock = stream_.enter();
     start.record(stream_.handle());
   }
   const std::lock_guard<std::mutex> lock(mutex_);
-  return lanes_.run(slices, chained, start.handle(), hooks);
+  return work(start.handle());
 }
 
 }  // namespace exphil::cuda

@@ -8,10 +8,12 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "core/policy/policy.hpp"
 #include "cuda/device/context.hpp"
+#include "cuda/policy/frame_lane.hpp"
 #include "cuda/policy/ordered_stream.hpp"
 #include "cuda/policy/rows.hpp"
 #include "cuda/policy/slice_lanes.hpp"
@@ -55,12 +57,17 @@ class SlicePipeline {
   // windows have several lengths.
   bool answer(const core::AgentWindow* windows, std::int64_t count, float* out);
   std::int64_t most_rows() const { return tuning_.slice_rows; }
+  // Whether a batch of so many is one launch. known: what it needs of their states is there.
+  bool is_one_launch(std::int64_t count, bool known) const;
 
  private:
   std::int64_t batch_rows(std::int64_t count) const;  // of a slice of a batch of so many agents
   void run_windows(const float* const* windows, std::int64_t count, std::int64_t seq, float* out);
   // chained: each slice starts from the state that the previous one leaves.
   bool run(const std::vector<Slice>& slices, bool chained, const SliceHooks& hooks = {});
+  // Calls work(event) after the event, alone.
+  template <class Work>
+  bool run_after_others(Work work);
 
   std::shared_ptr<Context> context_;
   const PolicyDims& dims_;
@@ -69,6 +76,7 @@ class SlicePipeline {
   OrderedStream& stream_;
   std::mutex mutex_;
   SliceLanes lanes_;
+  std::optional<FrameLane> frame_;
 };
 
 }  // namespace exphil::cuda

@@ -37,6 +37,8 @@ std::map<std::string, Member> members() {
           {"window_rounds", &PolicyTuning::window_rounds},
           {"cell_batch", &PolicyTuning::cell_batch},
           {"ahead_rows", &PolicyTuning::ahead_rows},
+          {"batch_frame", &PolicyTuning::batch_frame},
+          {"frames_late", &PolicyTuning::frames_late},
           {"pinned_answers", &PolicyTuning::pinned_answers},
           {"walk_team", &PolicyTuning::walk_team},
           {"counts", &PolicyTuning::counts},

@@ -36,6 +36,10 @@ struct PolicyTuning {
   std::int64_t cell_batch = 1024;
   // Fewest rows of a batch of several slices of which what needs no frame is computed ahead.
   std::int64_t ahead_rows = 512;
+  // A batch's frame is one launch where the network and the device have it, and it is faster; 2: also where
+  // it is not; 0: a launch for each layer.
+  int batch_frame = 1;
+  int frames_late = 1;  // it is launched before its frames are there, and waits for them; 0: after they are
   // Fewest bytes of a batch's answers that the device writes itself where they are in pinned memory, as
   // results of this size are. To ask costs more than to copy fewer.
   std::int64_t pinned_answers = core::kSmallestPooledResult;
@@ -43,7 +47,7 @@ struct PolicyTuning {
   int pipeline = 1;  // layers that are walked may run side by side: blocks that share a cluster's rows of the
                      // product between two; 0: one layer after another
   int counts = 1;  // blocks of a cluster count the bytes that they receive, in steps and walks; 0: a barrier
-  std::int64_t armed_microseconds = 1000;  // how long an armed step waits on the GPU
+  std::int64_t armed_microseconds = 1000;  // how long a launch before its frames waits for them on the GPU
   std::int64_t spin_microseconds = 2000;   // before a waiting thread sleeps
 };
 

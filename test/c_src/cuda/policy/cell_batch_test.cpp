@@ -1,9 +1,10 @@
-// A frame of a batch of agents with a GRU or an LSTM: one launch for each layer
-// (kernels/policy/cell_batch.cu, or cell_wide.cu by warpgroups) or five, with the bits of single steps, on an
+// A frame of a batch of agents with a GRU or an LSTM: one launch (kernels/policy/batch_frame.cu), or one for
+// each layer (cell_batch.cu, or cell_wide.cu by warpgroups) or five, with the bits of single steps, on an
 // emulated GPU and on a real one.
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -182,6 +183,11 @@ void check_groups(const Weights& weights, std::int64_t count, const std::string&
   }
 }
 
+Weights rounded_gru() {
+  return std::make_shared<core::PolicyWeights>(
+      core::rounded_weights(*make_gated(spec_of("gru", 41, 34)), core::Precision::int8));
+}
+
 // So that batches go through the products.
 const char* const kEmulated = "cluster=0,team=1,inline_obs=0,fused_limit=1,pinned_answers=1,";
 
@@ -193,23 +199,57 @@ TEST_CASE("batches of gated policies on an emulated GPU", "[.emulated_cell_batch
     const Weights weights = make_gated(spec);
     for (const std::int64_t count : {2, 33}) check_batches(weights, count, kEmulated);
   }
-  const Weights rounded = std::make_shared<core::PolicyWeights>(
-      core::rounded_weights(*make_gated(spec_of("gru", 41, 34)), core::Precision::int8));
-  check_batches(rounded, 5, kEmulated);
+  check_batches(rounded_gru(), 5, kEmulated);
   CHECK(emulated_launches("policy_cell_batch") > 0);
+  CHECK(emulated_launches("policy_batch_frame") == 0);
   // In slices, of which the products of the states are found ahead.
   for (const GatedSpec& spec : {spec_of("gru", 70, 34, true), spec_of("lstm", 41, 34)}) {
     check_batches(make_gated(spec), 33, std::string(kEmulated) + "agents_together=16,ahead_rows=2,");
   }
-  check_batches(rounded, 20, std::string(kEmulated) + "agents_together=16,ahead_rows=2,");
+  check_batches(rounded_gru(), 20, std::string(kEmulated) + "agents_together=16,ahead_rows=2,");
   CHECK(emulated_launches("policy_cell_ahead") > 0);
   CHECK(emulated_launches("policy_cell_rest") > emulated_launches("policy_cell_ahead"));
   CHECK(emulated_launches("policy_cell_frame") > 0);
 }
 
+// Two products after the layers.
+GatedSpec with_heads(const char* architecture, std::int64_t d_input = 70, std::int64_t units = 34) {
+  GatedSpec spec = spec_of(architecture, d_input, units);
+  spec.heads = true;
+  return spec;
+}
+
+// An emulated launch ends when it begins, so that it comes after its frames.
+const std::string kOneLaunch = std::string(kEmulated) + "frames_late=0,batch_frame=2,";
+
+// Tiles of one chunk and of several, of two blocks and of three; more agents than tiles have.
+TEST_CASE("a batch's frame in one launch on an emulated GPU", "[.emulated_batch_frame]") {
+  emulate_launches();
+  for (const GatedSpec& spec : {spec_of("gru", 70, 34, true), spec_of("gru", 41, 34), with_heads("gru")}) {
+    const Weights weights = make_gated(spec);
+    for (const std::int64_t count : {2, 33}) check_batches(weights, count, kOneLaunch);
+  }
+  check_batches(make_gated(spec_of("gru", 100, 70)), 20, kOneLaunch);
+  check_batches(make_gated(spec_of("gru", 41, 34)), 75, kOneLaunch);
+  check_batches(rounded_gru(), 20, kOneLaunch);
+  const auto launches = [](const GatedSpec& spec, std::int64_t count, const std::string& settings) {
+    const Environment tuning("EXPHIL_NATIVE_POLICY", settings.c_str());
+    const auto policy = load_on_device(make_gated(spec), 2 * count);
+    const int before = emulated_launches("policy_batch_frame");
+    played(*policy, count, true);
+    return emulated_launches("policy_batch_frame") - before;
+  };
+  CHECK(launches(spec_of("gru", 41, 34), 20, kOneLaunch) == 4);
+  CHECK(launches(spec_of("gru", 41, 34), 20, kOneLaunch + "batch_frame=1,") == 0);
+  CHECK(launches(spec_of("gru", 41, 34), 20, kOneLaunch + "batch_frame=0,") == 0);
+  CHECK(launches(spec_of("gru", 41, 34), 200, kOneLaunch) == 0);
+  CHECK(launches(spec_of("gru", 9, 34), 20, kOneLaunch) == 0);  // fewer inputs than units
+  CHECK(launches(spec_of("lstm", 41, 34), 20, kOneLaunch) == 0);
+}
+
 TEST_CASE("groups of gated policies on an emulated GPU", "[.emulated_cell_groups]") {
   emulate_launches();
-  for (const GatedSpec& spec : {spec_of("gru", 70, 34, true), spec_of("lstm", 41, 34)}) {
+  for (const GatedSpec& spec : {spec_of("gru", 9, 34), spec_of("lstm", 41, 34)}) {
     check_groups(make_gated(spec), 18, kEmulated);
     // One slice: what went ahead is of the frame before.
     CHECK(emulated_launches("policy_cell_rest") > 0);
@@ -218,9 +258,20 @@ TEST_CASE("groups of gated policies on an emulated GPU", "[.emulated_cell_groups
     check_groups(make_gated(spec), 33, std::string(kEmulated) + "slice_rows=64,agents_together=8,lanes=3,");
     check_groups(make_gated(spec), 5, std::string(kEmulated) + "cell_batch=0,");
   }
-  const Weights rounded = std::make_shared<core::PolicyWeights>(
-      core::rounded_weights(*make_gated(spec_of("gru", 41, 34)), core::Precision::int8));
-  check_groups(rounded, 5, kEmulated);
+  CHECK(emulated_launches("policy_batch_frame") == 0);
+}
+
+TEST_CASE("groups whose frame is one launch on an emulated GPU", "[.emulated_frame_groups]") {
+  emulate_launches();
+  check_groups(make_gated(spec_of("gru", 70, 34, true)), 18, kOneLaunch);
+  check_groups(make_gated(with_heads("gru")), 33, kOneLaunch);
+  check_groups(make_gated(spec_of("gru", 41, 34)), 5, kOneLaunch + "batch_frame=0,");
+  check_groups(rounded_gru(), 5, kOneLaunch);
+  CHECK(emulated_launches("policy_cell_ahead") > 0);
+  // The launch gives up before its frames are there, and is launched again.
+  const int before = emulated_launches("policy_batch_frame");
+  check_groups(make_gated(spec_of("gru", 41, 34)), 5, std::string(kEmulated) + "armed_microseconds=0,");
+  CHECK(emulated_launches("policy_batch_frame") - before > 2 * 2 * 14);
 }
 
 struct Group {
@@ -234,10 +285,8 @@ struct Group {
 };
 
 // A frame that fails changes no state, and the group goes on, with what went ahead or without it. Of one
-// slice and of several.
-TEST_CASE("every driver call of a group's frame fails once", "[.emulated_group_faults]") {
-  emulate_launches();
-  const std::string settings = std::string(kEmulated) + "agents_together=16,ahead_rows=2,";
+// slice and of several; and of one launch.
+void check_group_faults(const std::string& settings) {
   const Environment tuning("EXPHIL_NATIVE_POLICY", settings.c_str());
   const auto policy = load_on_device(make_gated(spec_of("gru", 41, 34)), 200);
   for (const std::int64_t count : {5, 20}) {
@@ -267,6 +316,12 @@ TEST_CASE("every driver call of a group's frame fails once", "[.emulated_group_f
   }
 }
 
+TEST_CASE("every driver call of a group's frame fails once", "[.emulated_group_faults]") {
+  emulate_launches();
+  check_group_faults(std::string(kEmulated) + "batch_frame=0,agents_together=16,ahead_rows=2,");
+  check_group_faults(kOneLaunch);
+}
+
 Weights in_tf32x3(const Weights& weights) {
   return std::make_shared<core::PolicyWeights>(core::rounded_weights(*weights, core::Precision::tf32x3));
 }
@@ -292,9 +347,12 @@ TEST_CASE("batches of gated policies by warpgroups on an emulated GPU", "[.emula
 
 TEST_CASE("batches of gated policies run without a GPU", "[cuda][policy][emulated][gated]") {
   require_emulated("[.emulated_cell_batch]");
+  const std::map<std::string, std::string> with_clusters = {{"FAKE_CUDA_CAPABILITY", "90"}};
+  require_emulated("[.emulated_batch_frame]", with_clusters);
   require_emulated("[.emulated_cell_groups]");
-  require_emulated("[.emulated_group_faults]");
-  require_emulated("[.emulated_cell_wide]", {{"FAKE_CUDA_CAPABILITY", "90"}});
+  require_emulated("[.emulated_frame_groups]", with_clusters);
+  require_emulated("[.emulated_group_faults]", with_clusters);
+  require_emulated("[.emulated_cell_wide]", with_clusters);
 }
 
 TEST_CASE("batches of many gated agents have the bits of lone steps on the GPU",
@@ -305,7 +363,8 @@ TEST_CASE("batches of many gated agents have the bits of lone steps on the GPU",
                          const char* settings = "pinned_answers=1,") {
     if (cases.take()) check_batches(weights, count, settings);
   };
-  for (const auto& spec : {spec_of("gru", 287, 256), spec_of("lstm", 287, 256), spec_of("gru", 41, 352)}) {
+  for (const auto& spec : {spec_of("gru", 287, 256), spec_of("lstm", 287, 256), spec_of("gru", 41, 352),
+                           with_heads("gru", 400, 352)}) {
     const Weights weights = make_gated(spec);
     for (const std::int64_t count : {3, 40, 300, 700}) check(weights, count);
     check(weights, 300, "slice_rows=64,lanes=2,pinned_answers=1,");  // more slices than lanes
@@ -320,7 +379,8 @@ TEST_CASE("groups of many gated agents have the bits of lone steps on the GPU",
           "[cuda][gpu][policy][gated]") {
   if (!have_device()) return;
   CaseSample cases;
-  for (const auto& spec : {spec_of("gru", 287, 256), spec_of("lstm", 287, 256)}) {
+  for (const auto& spec :
+       {spec_of("gru", 287, 256), spec_of("lstm", 287, 256), with_heads("gru", 287, 256)}) {
     const Weights weights = make_gated(spec);
     for (const std::int64_t count : {40, 256, 300, 700, 1024, 1100}) {
       if (cases.take()) check_groups(weights, count, "");

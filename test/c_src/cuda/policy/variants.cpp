@@ -1,6 +1,7 @@
 #include "cuda/policy/variants.hpp"
 
 #include "core/trunk/mamba1/mamba1.hpp"
+#include "cuda/policy/batch_frame.hpp"
 #include "cuda/policy/cell_walk.hpp"
 #include "cuda/policy/dims.hpp"
 #include "cuda/policy/gradient_kernels.hpp"
@@ -65,6 +66,13 @@ void append_walks(const PolicyDims& dims, std::vector<KernelSpec>* all) {
   if (product == policy::kNoPhase) return;
   for (const walk::Shape& shape : shapes) all->push_back(cell_walk_kernel(dims, 0, shape, true, true));
   all->push_back(product_follow_kernel(dims, product));
+}
+
+void append_batch_frame(const PolicyDims& dims, std::vector<KernelSpec>* all) {
+  DeviceProperties device;
+  device.compute_major = 9, device.max_shared_per_block = 227 * 1024;
+  const auto shape = batch_frame_shape(device, dims, PolicyTuning(), 0);
+  if (shape) all->push_back(batch_frame_kernel(dims, 0, *shape));
 }
 
 // What ExPhil plays, and sizes that need padding.
@@ -183,6 +191,7 @@ std::vector<KernelSpec> policy_kernel_variants() {
       for (const KernelSpec& kernel : row_kernels(gated)) all.push_back(kernel);
       const bool played = spec.units == 256;
       append_walks(gated, &all);
+      append_batch_frame(gated, &all);
       all.push_back(
           step(gated, played ? 16 : 4, played ? 256 : 128, 1, true, played ? kStageSections : kStageNothing));
       all.push_back(step(gated, played ? 16 : 1, played ? 256 : 128, 8, false, kStageNothing));
