@@ -79,8 +79,8 @@ bool SlicePipeline::is_one_launch(std::int64_t count, bool known) const {
 void SlicePipeline::reserve_batch(std::int64_t count) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (count < 1) return;
+  // Fewer agents may go another way than so many.
   if (is_one_launch(count, true)) frame_->reserve(count);
-  if (is_one_launch(count, false)) return;
   const std::int64_t each = batch_rows(count);
   lanes_.reserve((count + each - 1) / each, each);
 }

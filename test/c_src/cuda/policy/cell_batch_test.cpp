@@ -247,6 +247,25 @@ TEST_CASE("a batch's frame in one launch on an emulated GPU", "[.emulated_batch_
   CHECK(launches(spec_of("lstm", 41, 34), 20, kOneLaunch) == 0);
 }
 
+TEST_CASE("a batch of at most as many agents as were reserved allocates nothing", "[.emulated_batch_frame]") {
+  emulate_launches();
+  const std::string settings = std::string(kEmulated) + "frames_late=0,";
+  const Environment tuning("EXPHIL_NATIVE_POLICY", settings.c_str());
+  const auto policy = load_on_device(make_gated(spec_of("gru", 41, 34)), 300);
+  policy->reserve_batch(100);
+  const std::size_t device = fake().device_bytes(), pinned = fake().pinned_bytes();
+  const int before = emulated_launches("policy_batch_frame");
+  for (const std::int64_t count : {90, 100}) {
+    AgentStates agents(*policy, count);
+    const Floats obs(static_cast<std::size_t>(count * policy->config().d_input), 0.5f);
+    Floats out(static_cast<std::size_t>(count * policy->config().d_output));
+    policy->step(agents.all.data(), count, obs.data(), out.data());
+  }
+  CHECK(emulated_launches("policy_batch_frame") == before + 1);  // of the larger one alone
+  CHECK(fake().device_bytes() == device);
+  CHECK(fake().pinned_bytes() == pinned);
+}
+
 TEST_CASE("groups of gated policies on an emulated GPU", "[.emulated_cell_groups]") {
   emulate_launches();
   for (const GatedSpec& spec : {spec_of("gru", 9, 34), spec_of("lstm", 41, 34)}) {
