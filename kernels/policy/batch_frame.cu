@@ -79,6 +79,7 @@ class BatchFrame : FrameOutput {
           [&](const Chunk& chunk) __attribute__((always_inline)) { advance(layer, chunk); });
       exchange();
     }
+    await_all_news();
     if constexpr (kAnswers) {
       answer();
     } else {

@@ -73,6 +73,13 @@ class FrameNews : protected FrameSums {
   __device__ __forceinline__ void await_news(int chunk) const {
     if (thread_ < fetched_of(chunk).count) device::await_bytes(&shared_.come.news[chunk], 0);
   }
+  // Also where nothing is read of a chunk: a block must not end before what is sent to it has come.
+  __device__ __forceinline__ void await_all_news() const {
+    for (int chunk = 0; thread_ == 0 && chunk < chunks_; ++chunk) {
+      while (!device::have_bytes(&shared_.come.news[chunk], 0)) {
+      }
+    }
+  }
   __device__ __forceinline__ void fetch(int chunk, float4 (&to)[kFetched]) const {
     const Fetched mine = fetched_of(chunk);
     const float* const from = args_.frames + (first_row_ + mine.row) * X::kK;
