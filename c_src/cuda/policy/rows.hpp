@@ -48,7 +48,7 @@ struct RowJob {
   bool keep_states = false;      // the table in RowBuffers::in holds a state for each sequence (or row)
   bool decays_input = false;     // PolicyDims::decays of the sequences
   bool shares = false;           // other jobs are computed at the same time
-  const float* ahead = nullptr;  // of the job\'s rows, what enqueue_ahead() writes; null: it was not called
+  const float* ahead = nullptr;  // of the job's rows, what enqueue_ahead() writes; null: it was not called
   float* out = nullptr;          // device memory {rows or sequences, d_output}
 };
 
