@@ -1,7 +1,6 @@
 #include "cuda/policy/batch_frame.hpp"
 
-#include <algorithm>
-
+#include "cuda/divide_up.hpp"
 #include "cuda/jit/launch.hpp"
 #include "cuda/policy/clusters.hpp"
 
@@ -49,7 +48,6 @@ bool BatchFrame::takes(std::int64_t rows, bool known) const {
 }
 
 BatchFrame::Split BatchFrame::split(std::int64_t rows) const {
-  const auto divide_up = [](std::int64_t p, std::int64_t q) { return (p + q - 1) / q; };
   const std::int64_t tile = divide_up(rows, clusters_), chunks = divide_up(tile, shape_.chunk);
   return {divide_up(rows, tile), tile, chunks, divide_up(tile, chunks)};
 }
