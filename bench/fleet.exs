@@ -2,9 +2,11 @@
 # gets SIGKILL and is replaced. For the agents that moved, and for the others, it prints how late their answers were around the kills, and at the
 # end whether every answer was that of a session that nothing disturbed.
 #
-#   mix run bench/fleet.exs [cuda|host] [AGENTS] [KILLS] [SECONDS] [gather]
+#   mix run bench/fleet.exs [cuda|host] [AGENTS] [KILLS] [SECONDS] [gather] [when]
 #
-# SECONDS is the time between two kills (4). With `gather` each VM's model answers the frames of its agents together. An answer's lateness is counted from when its frame was due; frames are due at fixed times, whatever
+# SECONDS is the time between two kills (4). With `gather` each VM's model answers the frames of its agents together. With `when` it also
+# prints for each kill in which tenths of a second after it frames were late, and how late those of the others were that were due in its
+# first 200 ms. An answer's lateness is counted from when its frame was due; frames are due at fixed times, whatever
 # happened to those before. The pause of a kill is the largest lateness of an agent in the second after it. It needs epmd.
 Code.require_file("support.exs", __DIR__)
 Code.require_file("../test/support/waiting.ex", __DIR__)
@@ -20,7 +22,7 @@ defmodule FleetBench do
   @window 1_000_000_000
   @frames 600
 
-  def run(backend, [agents, kills, seconds], gather, modules) do
+  def run(backend, [agents, kills, seconds], [gather, times], modules) do
     FleetNodes.distribute()
     folder = Path.join(System.tmp_dir!(), "fleet_bench_#{System.pid()}")
     {path, _} = Demo.write(folder)
@@ -58,6 +60,7 @@ defmodule FleetBench do
     played = Task.await_many(players, :infinity)
     for {peer, _} <- vms, do: :peer.stop(peer)
     report(played, events, info)
+    if times, do: timeline(played, events)
     check(played, path, backend, frames)
     File.rm_rf!(folder)
   end
@@ -147,18 +150,51 @@ defmodule FleetBench do
     row("the whole run", for({_, rows} <- played, do: rows))
   end
 
+  # Of all agents until shortly before the next kill, and of those that did not move.
+  defp timeline(played, events) do
+    ends =
+      for({{at, _}, _} <- events |> Enum.drop(1) |> Enum.with_index(), do: at - 50_000_000) ++ [:infinity]
+
+    for {{{at, node}, last}, index} <- events |> Enum.zip(ends) |> Enum.with_index(1) do
+      rows = for {_, rows} <- played, do: Enum.filter(rows, fn {due, _, _, _} -> due > at and due < last end)
+      others = for {_, rows} <- played, not Enum.any?(rows, &near?(&1, at, node)), do: rows
+
+      IO.puts("\nkill #{index}, % of the frames late, by tenths of a second: " <> shares(rows, at))
+      IO.puts("the others' latest, ms, by 10 ms: " <> latest(others, at))
+    end
+  end
+
+  defp near?({due, _, on, _}, at, node), do: on == node and due > at - 50_000_000 and due < at + @window
+
+  defp shares(rows, at) do
+    in_tenths = rows |> Enum.concat() |> Enum.group_by(fn {due, _, _, _} -> div(due - at, 100_000_000) end)
+
+    for {tenth, rows} <- Enum.sort(in_tenths), late = Enum.count(rows, &(late(&1) > 1000 / 60)), late > 0 do
+      "#{tenth}: #{round(100 * late / length(rows))}"
+    end
+    |> Enum.join(", ")
+  end
+
+  defp latest(agents, at) do
+    rows = for rows <- agents, {due, _, _, _} = row <- rows, due > at, due < at + 200_000_000, do: row
+    in_parts = Enum.group_by(rows, fn {due, _, _, _} -> div(due - at, 10_000_000) end)
+
+    for({_, rows} <- Enum.sort(in_parts), do: round(rows |> Enum.map(&late/1) |> Enum.max()))
+    |> Enum.join(" ")
+  end
+
+  defp late({due, answered, _, _}), do: (answered - due) / 1.0e6
+
   # The largest lateness of each agent.
   defp row(name, []), do: IO.puts("| #{name} | 0 | | | | |")
 
   defp row(name, agents) do
-    late = fn {due, answered, _, _} -> (answered - due) / 1.0e6 end
-
     pauses =
-      agents |> Enum.map(fn rows -> rows |> Enum.map(late) |> Enum.max(fn -> 0.0 end) end) |> Enum.sort()
+      agents |> Enum.map(fn rows -> rows |> Enum.map(&late/1) |> Enum.max(fn -> 0.0 end) end) |> Enum.sort()
 
     at = fn percent -> pauses |> BenchSupport.at(percent) |> Float.round(1) end
     frames = agents |> Enum.map(&length/1) |> Enum.sum()
-    over = agents |> Enum.map(fn rows -> Enum.count(rows, &(late.(&1) > 1000 / 60)) end) |> Enum.sum()
+    over = agents |> Enum.map(fn rows -> Enum.count(rows, &(late(&1) > 1000 / 60)) end) |> Enum.sum()
     IO.puts("| #{name} | #{length(agents)} | #{at.(50)} | #{at.(99)} | #{at.(100)} | #{over} of #{frames} |")
   end
 
@@ -185,4 +221,4 @@ end
 
 {backend, rest} = BenchSupport.arguments()
 arguments = for {default, at} <- Enum.with_index([300, 10, 4]), do: BenchSupport.integer(rest, at, default)
-FleetBench.run(backend, arguments, "gather" in rest, modules)
+FleetBench.run(backend, arguments, for(word <- ~w(gather when), do: word in rest), modules)

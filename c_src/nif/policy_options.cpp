@@ -81,10 +81,10 @@ LoadRequest Decoder<LoadRequest>::decode(Call& call, Term term, const char* argu
   OptionReader reader(call, term, argument);
   LoadRequest request;
   core::PolicyLoadOptions& options = request.options;
-  request.max_sessions = reader.take<std::int64_t>("max_sessions").value_or(0);
-  if (request.max_sessions < 1 || request.max_sessions > kMaxSessions) {
+  request.max_sessions = reader.take<std::int64_t>("max_sessions");
+  if (request.max_sessions && (*request.max_sessions < 1 || *request.max_sessions > kMaxSessions)) {
     fail(ErrorKind::invalid_argument, ":max_sessions", ":max_sessions must be from 1 to ", kMaxSessions,
-         ", got ", request.max_sessions);
+         ", got ", *request.max_sessions);
   }
   options.norm_epsilon = reader.take<double>("norm_epsilon");
   options.check_finite = reader.take<bool>("check_finite").value_or(options.check_finite);

@@ -13,9 +13,9 @@
 namespace exphil::nif {
 
 // %{max_sessions, check_finite, gather, precision, states, norm_epsilon, window, trunk: %{option => an atom
-// or a number}}; the last three may be missing or nil.
+// or a number}}; the first one and the last three may be missing or nil.
 struct LoadRequest {
-  std::int64_t max_sessions = 0;
+  std::optional<std::int64_t> max_sessions;
   bool gather = false;
   core::PolicyLoadOptions options;
 };

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "core/error.hpp"
@@ -90,8 +91,8 @@ class SplitStep {
 };
 
 struct PolicyOptions {
-  std::int64_t max_sessions =
-      1024;  // states (sessions and snapshots) that fit before new_state grows its memory
+  // States (sessions and snapshots) that fit before new_state grows its memory; left out, as the backend has it.
+  std::optional<std::int64_t> max_sessions;
   int device = 0;
 };
 

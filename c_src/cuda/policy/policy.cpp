@@ -30,6 +30,7 @@
 namespace exphil::cuda {
 namespace {
 constexpr std::int64_t kFrames = 1024;  // more agents than this in one call do not hurry
+constexpr std::int64_t kStates = 1024;  // where nobody says how many there will be
 
 // Slots for this many states, plus the next states of the usual number of concurrent calls.
 std::int64_t with_spare(std::int64_t states) {
@@ -49,7 +50,7 @@ class CudaPolicy : public core::Policy {
         stream_(*context_),
         arena_(std::make_shared<StateArena>(context_,
                                             static_cast<std::size_t>(dims_.network().state_floats()) * 4,
-                                            with_spare(options.max_sessions))),
+                                            with_spare(options.max_sessions.value_or(kStates)))),
         fused_(context_, dims_, tuning_, weights, stream_),
         rows_(*context_, dims_, tuning_, weights),
         windows_(context_, dims_, tuning_, rows_, stream_),
@@ -357,9 +358,9 @@ std::unique_ptr<core::Policy> load_policy(std::shared_ptr<Context> context,
                                           std::shared_ptr<const core::PolicyWeights> weights,
                                           const core::PolicyOptions& options) {
   const ContextGuard guard(*context);
-  if (options.max_sessions < 1) {
+  if (options.max_sessions && *options.max_sessions < 1) {
     core::fail(core::ErrorKind::invalid_argument, ":max_sessions", "expected at least 1, got ",
-               options.max_sessions);
+               *options.max_sessions);
   }
   return std::make_unique<CudaPolicy>(context, *weights, options);
 }

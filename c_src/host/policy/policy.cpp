@@ -30,12 +30,12 @@ float* data_of(core::State* state) {
 
 class HostPolicy final : public core::Policy {
  public:
-  explicit HostPolicy(const core::PolicyWeights& weights)
+  HostPolicy(const core::PolicyWeights& weights, const core::PolicyOptions& options)
       : weights_(weights),
         plan_(weights_.network()),
         pool_(plan_, lanes(kLanesOfSequence)),
         cadence_(lanes(kLanesOfSequence) > 1),
-        states_(std::make_shared<StateMemory>(plan_.states.floats())),
+        states_(std::make_shared<StateMemory>(plan_.states.floats(), options.max_sessions.value_or(0))),
         held_(std::make_shared<std::atomic<std::size_t>>(0)) {}
 
   const core::PolicyConfig& config() const override { return weights_.config(); }
@@ -125,10 +125,12 @@ class HostPolicy final : public core::Policy {
 
   void prefill(core::State& state, const float* frames, std::int64_t seq, float* out) override {
     const WorkspacePool::Borrowed work = pool_.borrow();
+    const Cadence::Call call(cadence_);
     Pass pass;
     pass.obs = frames;
     pass.length = config().window;
-    pass.lanes = lanes(kLanesOfSequence);
+    // Of prefills side by side, as where a node's agents go on on another one, each has a thread.
+    pass.lanes = core::on_background_thread() || call.has_cores() ? lanes(kLanesOfSequence) : 1;
     run_sequence(pass, data_of(&state), seq, out, false, *work);
   }
 
@@ -283,8 +285,9 @@ class HostPolicy final : public core::Policy {
 
 }  // namespace
 
-std::unique_ptr<core::Policy> make_policy(const core::PolicyWeights& weights, const core::PolicyOptions&) {
-  return std::make_unique<HostPolicy>(weights);
+std::unique_ptr<core::Policy> make_policy(const core::PolicyWeights& weights,
+                                          const core::PolicyOptions& options) {
+  return std::make_unique<HostPolicy>(weights, options);
 }
 
 }  // namespace exphil::host

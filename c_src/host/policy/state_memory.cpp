@@ -16,12 +16,14 @@ std::int64_t whole_lines(std::int64_t floats) {
 
 }  // namespace
 
-StateMemory::StateMemory(std::int64_t floats) : floats_(floats), stride_(whole_lines(floats)) {}
+StateMemory::StateMemory(std::int64_t floats, std::int64_t reserved)
+    : floats_(floats), stride_(whole_lines(floats)), reserved_(reserved) {}
 
-// Each has as many states as there are in use, so that a lone agent holds little, up to a huge page of them.
+// Each has as many states as there are in use, or still to be reserved, so that a lone agent holds little, up
+// to a huge page of them.
 void StateMemory::add_block() {
   const std::int64_t most = std::max<std::int64_t>(1, kHugePageFloats / stride_),
-                     states = std::min(most, std::max(kFewest, taken_));
+                     states = std::min(most, std::max({kFewest, taken_, reserved_ - room_}));
   // A whole huge page, where it is nearly one: smaller blocks do not get any.
   const std::int64_t floats = states * stride_,
                      whole = states == most ? std::max(floats, kHugePageFloats) : floats;
@@ -31,23 +33,26 @@ void StateMemory::add_block() {
   blocks_.emplace(added->memory.data(), std::move(block));
   open_.push_back(added);
   ++empty_;
+  room_ += states;
 }
 
 float* StateMemory::take() {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (open_.empty()) add_block();
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (open_.empty() || room_ < reserved_) add_block();
   Block& block = *open_.back();
   if (block.is_empty()) --empty_;
+  const bool used_before = !block.freed.empty();
   float* state = nullptr;
-  if (!block.freed.empty()) {
+  if (used_before) {
     state = block.freed.back();
     block.freed.pop_back();
-    std::memset(state, 0, static_cast<std::size_t>(floats_) * sizeof(float));
   } else {
     state = block.memory.data() + stride_ * block.fresh++;
   }
   if (block.is_full()) open_.pop_back();
   ++taken_;
+  lock.unlock();
+  if (used_before) std::memset(state, 0, static_cast<std::size_t>(floats_) * sizeof(float));
   return state;
 }
 
@@ -58,8 +63,9 @@ void StateMemory::give_back(float* state) noexcept {
   if (block.is_full()) open_.push_back(&block);
   block.freed.push_back(state);
   --taken_;
-  if (!block.is_empty() || ++empty_ == 1) return;
+  if (!block.is_empty() || ++empty_ == 1 || room_ - block.states < reserved_) return;
   --empty_;
+  room_ -= block.states;
   open_.erase(std::find(open_.begin(), open_.end(), &block));
   blocks_.erase(found);
 }

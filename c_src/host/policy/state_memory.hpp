@@ -1,8 +1,9 @@
 // Memory for the states of a policy's sessions and snapshots, all of one size: cut from blocks, which are
 // huge pages where there are many states. A state of its own pages costs a page fault for every 4 KB: a
 // session with a history of 8 has 170 of them, which take 0.3 to 0.6 ms. When a VM is killed the system frees
-// each before it closes the VM's sockets, by which other nodes see it gone (bench/results/fleet.md). Any
-// thread.
+// each before it closes the VM's sockets, by which other nodes see it gone (bench/results/fleet.md). On a
+// virtual machine the first use of a huge page may take 5 ms: whoever may need many states at once asks for
+// their memory from the start. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +18,15 @@ namespace exphil::host {
 
 class StateMemory {
  public:
-  explicit StateMemory(std::int64_t floats);
+  // reserved: states that have memory when the first is taken, and until the end.
+  explicit StateMemory(std::int64_t floats, std::int64_t reserved = 0);
 
   // Zeros, aligned to a line. Throws out_of_memory or std::bad_alloc.
   float* take();
   void give_back(float* state) noexcept;
 
   std::int64_t floats() const { return floats_; }
-  std::size_t block_bytes() const;  // of all blocks: with room for about twice the states at most
+  std::size_t block_bytes() const;  // of all blocks: beyond those reserved, room for twice the states at most
 
  private:
   struct Block {
@@ -42,11 +44,11 @@ class StateMemory {
 
   void add_block();
 
-  const std::int64_t floats_, stride_;
+  const std::int64_t floats_, stride_, reserved_;
   mutable std::mutex mutex_;
   std::map<const float*, std::unique_ptr<Block>> blocks_;  // by their first state
   std::vector<Block*> open_;                               // those that are not full
-  std::int64_t taken_ = 0;
+  std::int64_t taken_ = 0, room_ = 0;  // states in use, and those that the blocks have room for
   int empty_ = 0;  // blocks of which no state is in use: one is kept
 };
 

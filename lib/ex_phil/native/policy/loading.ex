@@ -54,7 +54,7 @@ defmodule ExPhil.Native.Policy.Loading do
     native = %{
       precision: Options.one_of(options, :precision, @precisions),
       states: Options.one_of(options, :states, @states),
-      max_sessions: Options.positive_integer(options, :max_sessions, 1024),
+      max_sessions: Options.optional_positive_integer(options, :max_sessions),
       norm_epsilon: Options.positive_float(options, :norm_epsilon, nil),
       check_finite: Options.boolean(options, :check_finite, true),
       gather: Options.boolean(options, :gather, false),

@@ -73,6 +73,27 @@ TEST_CASE("blocks of states grow with their number, and go when they are empty",
   CHECK(memory.block_bytes() <= kHugePage + kState);
 }
 
+TEST_CASE("states that are reserved have memory from the first one on, and keep it", "[host][policy]") {
+  constexpr std::int64_t kFloats = 18000, kReserved = 100;
+  constexpr std::size_t kState = kFloats * sizeof(float), kHugePage = std::size_t{2} << 20;
+  StateMemory memory(kFloats, kReserved);
+  CHECK(memory.block_bytes() == 0);
+  std::vector<float*> states{memory.take()};
+  const std::size_t all = memory.block_bytes();
+  CHECK(all >= kReserved * kState);
+  CHECK(all <= kReserved * (kState + 64) + 2 * kHugePage);
+  while (states.size() < kReserved) states.push_back(memory.take());
+  CHECK(memory.block_bytes() == all);
+  while (states.size() < 3 * kReserved) states.push_back(memory.take());
+  CHECK(memory.block_bytes() > all);
+  for (float* state : states) memory.give_back(state);
+  CHECK(memory.block_bytes() >= kReserved * kState);
+  CHECK(memory.block_bytes() <= all + 2 * kHugePage);
+  states.assign(1, memory.take());
+  CHECK(all_are(states.front(), kFloats, 0.0f));
+  memory.give_back(states.front());
+}
+
 TEST_CASE("states are taken and given back by many threads", "[host][policy]") {
   StateMemory memory(40);
   std::atomic<int> wrong{0};
