@@ -166,7 +166,12 @@ defmodule ExPhil.Native.Fleet.Successor do
   defp take_over(%{armed: false} = state), do: leave(state)
 
   defp take_over(state) do
-    case owning(state) do
+    # A hundred agents may do so at once. The frames of those that play here go before that.
+    Process.flag(:priority, :low)
+    taken = owning(state)
+    Process.flag(:priority, :normal)
+
+    case taken do
       {:ok, state} ->
         Directory.count(state.fleet, :taken_over, 1)
         {:look_after, state}

@@ -310,12 +310,11 @@ defmodule ExPhil.Native.Fleet.NodesTest do
     assert %{agents: 1} = on(fleet, first, peer)
 
     cut(vm, [{other, second}, third])
-    members = fn -> for %{node: node} <- call(other, Fleet, :info!, [fleet]).nodes, do: node end
-    Waiting.until(fn -> first not in members.() end)
 
-    # Every copy has heard of that decision: this is answered after it.
+    # Every copy has heard that the node is no member any more: this is answered after it.
     copies =
       for {peer, _} <- [{other, second}, third], pid <- call(peer, Fleet.Directory, :pids, [fleet, :copy]) do
+        Waiting.until(fn -> not is_map_key(call(peer, Fleet.View, :get, [fleet]).members, first) end)
         call(peer, Kernel, :send, [pid, :view])
         call(peer, :sys, :get_state, [pid])
       end
