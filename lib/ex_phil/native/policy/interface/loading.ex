@@ -17,7 +17,8 @@ defmodule ExPhil.Native.Policy.Interface.Loading do
           or `:all`: see below
         * `:precision` - of the weights: `:f32`, `:bf16`, `:f16` or `:int8`; `:tf32x3`, for many agents on a GPU (see below)
         * `:states` - how a GPU keeps the matrix states of many agents: `:f32`, `:f16` or `:bf16` (see below)
-        * `:max_sessions` - how many sessions and snapshots fit on each device before more memory is allocated (1024)
+        * `:max_sessions` - how many sessions and snapshots fit on each device before more memory is allocated (1024 on a GPU; on
+          the CPU memory comes with the sessions, or where this is given for so many with the first one)
         * `:gather` - frames of `step/2` and `act/2` that many processes play at once are launched together (`false`; see below)
         * `:norm_epsilon` - added to the mean square in the norms (the file's metadata `"norm_epsilon"`,
           else 1.0e-5)
