@@ -91,7 +91,8 @@ class SplitStep {
 };
 
 struct PolicyOptions {
-  // States (sessions and snapshots) that fit before new_state grows its memory; left out, as the backend has it.
+  // States (sessions and snapshots) that fit before new_state grows its memory; left out, as the backend has
+  // it.
   std::optional<std::int64_t> max_sessions;
   int device = 0;
 };

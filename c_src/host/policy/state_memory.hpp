@@ -49,7 +49,7 @@ class StateMemory {
   std::map<const float*, std::unique_ptr<Block>> blocks_;  // by their first state
   std::vector<Block*> open_;                               // those that are not full
   std::int64_t taken_ = 0, room_ = 0;  // states in use, and those that the blocks have room for
-  int empty_ = 0;  // blocks of which no state is in use: one is kept
+  int empty_ = 0;                      // blocks of which no state is in use: one is kept
 };
 
 }  // namespace exphil::host
