@@ -452,6 +452,9 @@ defmodule ExPhil.Native.Fleet.NodesTest do
       Process.exit(Fleet.Directory.find(fleet, :agent), :kill)
       play(fleet, :agent, session, part)
       settled(fleet, [node(), first, second])
+      # It was built at a low one.
+      pid = Fleet.Directory.find(fleet, :agent)
+      assert {:priority, :normal} = :erpc.call(node(pid), Process, :info, [pid, :priority])
     end
 
     assert :ok = Fleet.stop(fleet, :agent)
