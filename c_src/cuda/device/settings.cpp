@@ -1,16 +1,14 @@
 // Settings and their defaults; see settings.hpp.
 #include "cuda/device/settings.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <mutex>
 #include <system_error>
 
 #include "core/environment.hpp"
+#include "core/machine_memory.hpp"
 
 namespace exphil::cuda {
 namespace {
@@ -27,20 +25,8 @@ Settings& configured() {
 
 using core::environment;
 
-// A limit of the container on memory, or what the machine has.
-std::size_t machine_memory() {
-  const auto pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-  std::size_t memory =
-      pages > 0 && page > 0 ? static_cast<std::size_t>(pages) * static_cast<std::size_t>(page) : 0;
-  for (const char* file : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
-    std::size_t limit = 0;
-    if (std::ifstream(file) >> limit) memory = std::min(memory, limit);
-  }
-  return memory;
-}
-
 std::size_t default_pinned_limit() {
-  return std::clamp(machine_memory() / 16, std::size_t{512} << 20, std::size_t{8} << 30);
+  return std::clamp(core::machine_memory() / 16, std::size_t{512} << 20, std::size_t{8} << 30);
 }
 
 // A path relative to the folder in which the process was when a setting was read first: it may go to another.

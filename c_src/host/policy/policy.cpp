@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "core/machine_memory.hpp"
 #include "core/work/background.hpp"
 #include "core/work/parallel.hpp"
 #include "host/policy/cadence.hpp"
@@ -35,7 +36,9 @@ class HostPolicy final : public core::Policy {
         plan_(weights_.network()),
         pool_(plan_, lanes(kLanesOfSequence)),
         cadence_(lanes(kLanesOfSequence) > 1),
-        states_(std::make_shared<StateMemory>(plan_.states.floats(), options.max_sessions.value_or(0))),
+        states_(std::make_shared<StateMemory>(
+            plan_.states.floats(), StateMemory::reservable(options.max_sessions.value_or(0),
+                                                           plan_.states.floats(), core::machine_memory()))),
         held_(std::make_shared<std::atomic<std::size_t>>(0)) {}
 
   const core::PolicyConfig& config() const override { return weights_.config(); }

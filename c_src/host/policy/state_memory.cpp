@@ -19,6 +19,11 @@ std::int64_t whole_lines(std::int64_t floats) {
 StateMemory::StateMemory(std::int64_t floats, std::int64_t reserved)
     : floats_(floats), stride_(whole_lines(floats)), reserved_(reserved) {}
 
+std::int64_t StateMemory::reservable(std::int64_t wanted, std::int64_t floats, std::size_t memory) {
+  const std::size_t each = static_cast<std::size_t>(whole_lines(floats)) * sizeof(float);
+  return std::min(wanted, static_cast<std::int64_t>(memory / 4 / each));
+}
+
 // Each has as many states as there are in use, or still to be reserved, so that a lone agent holds little, up
 // to a huge page of them.
 void StateMemory::add_block() {

@@ -18,8 +18,12 @@ namespace exphil::host {
 
 class StateMemory {
  public:
-  // reserved: states that have memory when the first is taken, and until the end.
+  // reserved: states that have memory when the first is taken, and until the end; see reservable().
   explicit StateMemory(std::int64_t floats, std::int64_t reserved = 0);
+
+  // As many of the wanted states as fit into a quarter of `memory` bytes. A system that promises more than
+  // the machine has ends the process which uses it.
+  static std::int64_t reservable(std::int64_t wanted, std::int64_t floats, std::size_t memory);
 
   // Zeros, aligned to a line. Throws out_of_memory or std::bad_alloc.
   float* take();

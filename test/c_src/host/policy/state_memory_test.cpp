@@ -94,6 +94,15 @@ TEST_CASE("states that are reserved have memory from the first one on, and keep 
   memory.give_back(states.front());
 }
 
+TEST_CASE("at most a quarter of the machine's memory is reserved", "[host][policy]") {
+  constexpr std::size_t kGigabyte = std::size_t{1} << 30;
+  CHECK(StateMemory::reservable(100, 1 << 18, 4 * kGigabyte) == 100);  // of 1 MB each
+  CHECK(StateMemory::reservable(1 << 24, 1 << 18, 4 * kGigabyte) == 1024);
+  CHECK(StateMemory::reservable(1 << 24, 1, 4 * kGigabyte) == (1 << 24));  // of a line each
+  CHECK(StateMemory::reservable(1 << 24, 17, kGigabyte) == (1 << 21));
+  CHECK(StateMemory::reservable(100, 1 << 18, 0) == 0);
+}
+
 TEST_CASE("states are taken and given back by many threads", "[host][policy]") {
   StateMemory memory(40);
   std::atomic<int> wrong{0};
