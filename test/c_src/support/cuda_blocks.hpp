@@ -31,25 +31,24 @@ template <class T>
 void store_cluster(T* place, int rank, T value) {
   *grid::in_cluster(place, rank) = value;
 }
-using Arrivals = long long;  // bytes that are still to come
+using grid::Arrivals;
 inline void begin_arrivals(Arrivals* arrivals) {
-  *arrivals = 0;
+  *arrivals = {};
 }
 inline void publish_arrivals() {}
 inline void expect_bytes(Arrivals* arrivals, unsigned bytes) {
-  *arrivals += bytes;
+  arrivals->add(bytes, true);
 }
 template <class T>
 void send(T* place, int rank, T value, Arrivals* arrivals) {
   store_cluster(place, rank, value);
-  *grid::in_cluster(arrivals, rank) -= static_cast<long long>(sizeof(value));
+  grid::in_cluster(arrivals, rank)->add(-static_cast<long long>(sizeof(value)), false);
 }
-inline bool have_bytes(const Arrivals* arrivals, unsigned) {
-  return *arrivals == 0;
+inline bool have_bytes(const Arrivals* arrivals, unsigned parity) {
+  return arrivals->have(parity);
 }
-inline void await_bytes(const Arrivals* arrivals, unsigned) {
-  grid::sync_cluster();
-  grid::machine.deadlock |= *arrivals != 0;
+inline void await_bytes(const Arrivals* arrivals, unsigned parity) {
+  grid::await_bytes(arrivals, parity);
 }
 #endif
 inline float* dynamic_shared() {

@@ -221,8 +221,7 @@ void multiply_wide(const unsigned (&rows)[4], const float4* weights, float (&sum
   __syncwarp();
 }
 
-// Of kernels/common/cluster.cuh. Whoever waits for bytes waits for the whole cluster: then all of them have
-// been sent, or the grid is stuck.
+// Of kernels/common/cluster.cuh.
 template <class T>
 T* launder(T* pointer) {
   return pointer;

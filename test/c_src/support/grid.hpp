@@ -38,7 +38,7 @@ struct Index {
   unsigned x = 0, y = 0, z = 0;
 };
 
-enum class Waiting { no, warp, block, cluster, grid, done };
+enum class Waiting { no, warp, block, cluster, grid, bytes, done };
 
 // Where a fibre continues. The compiler's own setjmp and longjmp, because those of the C library take ten
 // times as long: they keep every register, and look for handlers of cancelled threads.
@@ -46,6 +46,7 @@ using Place = void* [5];
 
 // A fibre is begun by setcontext and continued by a jump, which costs no system call. It is begun once: where
 // a kernel has ended, it waits for that of the next block.
+struct Arrivals;
 struct Fibre {
   Place place;
   bool begun = false;
@@ -55,7 +56,25 @@ struct Fibre {
   // has read those of the shuffle before the last one, and so have all others that it met there.
   std::uint32_t words[2] = {};
   unsigned turn = 0;
+  // What it waits for where it waits for bytes: the end of the round of this parity.
+  const Arrivals* arrivals = nullptr;
+  unsigned parity = 0;
 };
+
+// Counts the bytes that one block is sent in a round, which ends when as many as were expected are there
+// (kernels/common/cluster.cuh).
+struct Arrivals {
+  std::int32_t bytes = 0;  // that are still to come
+  std::uint16_t expected = 0, rounds = 0;
+
+  bool have(unsigned parity) const { return (rounds & 1u) != parity; }
+  void add(long long to_come, bool expect) {
+    bytes += static_cast<std::int32_t>(to_come);
+    if (expect) expected = 1;
+    if (expected != 0 && bytes == 0) expected = 0, ++rounds;
+  }
+};
+static_assert(sizeof(Arrivals) == 8, "as on the device");
 
 // Unwritten shared memory reads as NaN; the bytes behind it must not change.
 constexpr std::size_t kBehind = 4096;
@@ -123,6 +142,10 @@ inline void sync_cluster() {
 }
 inline void sync_grid() {
   yield(Waiting::grid);
+}
+inline void await_bytes(const Arrivals* arrivals, unsigned parity) {
+  machine.current->arrivals = arrivals, machine.current->parity = parity;
+  if (!arrivals->have(parity)) yield(Waiting::bytes);
 }
 // The same place in the shared memory of block `rank` of the cluster.
 template <class T>

@@ -116,7 +116,8 @@ inline void make_fibres(Index first, std::size_t blocks) {
   }
 }
 
-// Resumes the blocks, then the clusters, then the grid whose fibres all wait for that. Returns whether any.
+// Resumes the blocks, then the clusters, then the grid whose fibres all wait for that, and those whose bytes
+// are there. Returns whether any.
 inline bool release_any(std::size_t blocks) {
   bool any = false;
   const auto release_each = [&](std::size_t together, Waiting waiting) {
@@ -127,6 +128,11 @@ inline bool release_any(std::size_t blocks) {
   release_each(1, Waiting::block);
   if (machine.cluster > 0) release_each(machine.cluster, Waiting::cluster);
   release_each(blocks, Waiting::grid);
+  for (std::size_t i = 0; i < machine.count; ++i) {
+    Fibre& fibre = machine.fibres[i];
+    if (fibre.waiting != Waiting::bytes || !fibre.arrivals->have(fibre.parity)) continue;
+    fibre.waiting = Waiting::no, any = true;
+  }
   return any;
 }
 
