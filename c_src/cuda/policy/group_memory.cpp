@@ -10,9 +10,7 @@ CudaGroupMemory::CudaGroupMemory(std::shared_ptr<Context> context, std::int64_t 
       products_(context_->device_pool().allocate(static_cast<std::size_t>(count * values) * sizeof(float))),
       places_(
           context_->pinned_pool().allocate(2 * static_cast<std::size_t>(count) * sizeof(policy::StatePlace))),
-      written_{Event(*context_), Event(*context_)} {
-  stamps_.reserve(static_cast<std::size_t>(count));
-}
+      written_{Event(*context_), Event(*context_)} {}
 
 CudaGroupMemory::~CudaGroupMemory() {
   const bool pushed = driver().cuCtxPushCurrent(context_->handle()) == CUDA_SUCCESS;
@@ -24,15 +22,16 @@ CudaGroupMemory::~CudaGroupMemory() {
 }
 
 bool CudaGroupMemory::has(const core::State* const* states, std::int64_t count) const {
-  if (stamps_.size() != static_cast<std::size_t>(count)) return false;
-  for (std::size_t i = 0; i < stamps_.size(); ++i) {
-    if (static_cast<const CudaState*>(states[i])->stamp() != stamps_[i]) return false;
+  if (first_stamp_ == 0 || count != count_) return false;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto stamp = first_stamp_ + static_cast<std::uint64_t>(i);
+    if (static_cast<const CudaState*>(states[i])->stamp() != stamp) return false;
   }
   return true;
 }
 
 void CudaGroupMemory::begin() {
-  stamps_.clear();
+  first_stamp_ = 0;
   table_ = 1 - table_, is_written_ = false;
 }
 
@@ -49,11 +48,8 @@ void CudaGroupMemory::written_by(CUstream stream) {
   is_written_ = true;
 }
 
-void CudaGroupMemory::commit(const core::State* const* states, std::int64_t count) {
-  if (!is_written_) return;
-  for (std::int64_t i = 0; i < count; ++i) {
-    stamps_.push_back(static_cast<const CudaState*>(states[i])->stamp());
-  }
+void CudaGroupMemory::commit(std::uint64_t first_stamp) {
+  if (is_written_) first_stamp_ = first_stamp;
 }
 
 }  // namespace exphil::cuda

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <vector>
 
 #include "core/policy/policy.hpp"
 #include "cuda/device/context.hpp"
@@ -32,8 +31,9 @@ class CudaGroupMemory : public core::GroupMemory {
   void written_by(CUstream stream);
   // No products were written after all.
   void forget() { is_written_ = false; }
-  // The frame has ended, and the products will be those of these states, where they are written.
-  void commit(const core::State* const* states, std::int64_t count);
+  // The frame has ended, and the products will be those of its states, where they are written: of the states
+  // that have this stamp and those after it.
+  void commit(std::uint64_t first_stamp);
 
  private:
   const std::shared_ptr<Context> context_;
@@ -44,7 +44,7 @@ class CudaGroupMemory : public core::GroupMemory {
   int table_ = 0;
   Event written_[2];  // the products of each
   bool is_written_ = false;
-  std::vector<std::uint64_t> stamps_;  // of the states; empty: there are no products
+  std::uint64_t first_stamp_ = 0;  // of the first state, the next one has the next; 0: there are no products
 };
 
 }  // namespace exphil::cuda

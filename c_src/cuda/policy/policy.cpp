@@ -220,7 +220,7 @@ void CudaPolicy::batch(core::State* const* from, core::State* const* to, std::in
     require_finite(rows, count, dims_.config.d_input);
   }
   next.commit();
-  if (group != nullptr) group->commit(to, count);
+  if (group != nullptr) group->commit(next.first_stamp());
 }
 
 // Batches of more than kFrames are cut into more slices than there are lanes.

@@ -179,11 +179,11 @@ void NextStates::commit() noexcept {
 
 // The slots of the states for those of the places, which are returned to the arena in the end.
 void NextStates::exchange() noexcept {
-  const std::uint64_t stamp = arena_.stamps(reached_);
+  first_stamp_ = arena_.stamps(reached_);
   for_each_state(reached_, [&](std::size_t i) {
     auto& state = static_cast<CudaState&>(*to_[i]);  // checked before
     const CUdeviceptr before = state.slot();
-    state.set(reinterpret_cast<CUdeviceptr>(places_[i].to), stamp + i);
+    state.set(reinterpret_cast<CUdeviceptr>(places_[i].to), first_stamp_ + i);
     places_[i].to = as_pointer<float>(before);
   });
 }

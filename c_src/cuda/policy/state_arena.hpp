@@ -99,6 +99,8 @@ class NextStates {
   // does that while it waits for the device. The places are no longer what they were.
   void assign() noexcept;
   void commit() noexcept;  // at most once; assigns where that was not done
+  // When they are assigned: the stamp of the first state. Each one after it has the next.
+  std::uint64_t first_stamp() const { return first_stamp_; }
 
  private:
   void exchange() noexcept;
@@ -112,6 +114,7 @@ class NextStates {
   // Of several, without values: pages are touched when they are reached.
   std::unique_ptr<policy::StatePlace[]> many_;
   policy::StatePlace* places_;
+  std::uint64_t first_stamp_ = 0;
   bool assigned_ = false, committed_ = false;
 };
 
