@@ -93,6 +93,27 @@ __device__ __forceinline__ void store_cluster(float4* place, int rank, float4 va
                : "memory");
 }
 
+// ---- threads of a block with different work ----
+
+// The first threads of the block, whole warps and always as many, wait for each other.
+__device__ __forceinline__ void sync_some(int threads) {
+  asm volatile("bar.sync 1, %0;" ::"r"(threads) : "memory");
+}
+// The four warps of an aligned group then have so many registers for each thread, a multiple of 8: those that
+// some give others can take.
+template <int Count>
+__device__ __forceinline__ void take_registers() {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Count));
+#endif
+}
+template <int Count>
+__device__ __forceinline__ void give_registers() {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Count));
+#endif
+}
+
 // ---- stores whose bytes the receiver counts ----
 //
 // A word of shared memory counts the bytes that have arrived. Each round one thread of the block says how

@@ -13,10 +13,10 @@
 // has to be used for several products, here as many as gates.
 //
 // The launch may come before the frames, which the host then writes to its own memory: it reads the states
-// and makes what needs no frame, and a cluster begins with each chunk when its frames are there. One thread
-// asks for them (some 300 that ask for one word of the host take 45 us) and tells all blocks;
-// each block reads some of them while it computes the chunk before, and sends them to all. The wait is
-// bounded. After it the launch goes on with other values and says so: no state that it has read is changed.
+// and makes what needs no frame, and a cluster begins with each chunk when its frames are there. Four warps
+// of each block do not compute: they read frames over the bus (batch_frame_news.cuh), which takes as long as
+// the first layer, and give most of their registers to the others. The wait is bounded. After it the launch
+// goes on with other values and says so: no state that it has read is changed.
 //
 // The order of each sum is that of policy/dot.cuh: a frame has the bits of a step.
 #include "kernels/policy/batch_frame_output.cuh"
@@ -32,54 +32,31 @@ class BatchFrame : FrameOutput {
 
   // A frame of the tile.
   __device__ __forceinline__ void run() {
-    if (thread_ == 0) {
-      for (int chunk = 0; chunk < kChunks; ++chunk) {
-        device::begin_arrivals(&shared_.come.frames[chunk]),
-            device::begin_arrivals(&shared_.come.news[chunk]);
-      }
-      device::publish_arrivals();
+    if (thread_ >= kThreads) {
+      device::give_registers<kReading>();
+      return read();
     }
+    device::take_registers<kComputing>();
     hold(args_.known != 0 ? kNetwork.layers : 0);
     if constexpr (kAnswers) copy_output_weights();
-    for (int row = thread_; row < rows_; row += kThreads) {
-      shared_.places[row] = args_.states[first_row_ + row];
-    }
+    device::cluster_arrive_relaxed(), device::cluster_wait();  // every block runs
     if (args_.known == 0) {
+      await_places();
 #pragma unroll 1
       for (int layer = 0; layer < kNetwork.layers; ++layer) add_states(layer);
+      device::cluster_sync();  // no block reads states any more, which frames replace
     }
-    for (int chunk = 0; thread_ == 0 && chunk < chunks_; ++chunk) {
-      device::expect_bytes(&shared_.come.news[chunk], sizeof(float));
-      device::expect_bytes(&shared_.come.frames[chunk],
-                           static_cast<unsigned>(rows_of(chunk) * X::kK * static_cast<int>(sizeof(float))));
-    }
-    device::cluster_sync();  // every block runs, and reads no states any more
-    float4 frames[kFetched];
-    begin_frames(frames);
 #pragma unroll 1
     for (int layer = 0; layer < kNetwork.layers; ++layer) {
-      bool fetched = true;  // the next chunk, where the layer's frames are fetched and there is one
       for_each_chunk(
           kNetwork.layers + layer,
           [&](int chunk) __attribute__((always_inline)) {
-            if (layer == 0) {
-              device::await_bytes(&shared_.come.frames[chunk], 0);
-              fetched = chunk + 1 == chunks_;
-              if (!fetched && may_fetch(chunk + 1)) fetch(chunk + 1, frames), fetched = true;
-              if (leads()) ask();
-            }
+            if (layer == 0) await_frames(chunk), await_places();
             begin_cells(layer, chunk_of(chunk));
-          },
-          [&](int chunk) __attribute__((always_inline)) {
-            if (layer > 0) return;
-            if (leads()) tell(chunk + 1);
-            if (!fetched) await_news(chunk + 1), fetch(chunk + 1, frames);
-            if (chunk + 1 < chunks_) send(chunk + 1, frames);
           },
           [&](const Chunk& chunk) __attribute__((always_inline)) { advance(layer, chunk); });
       exchange();
     }
-    await_all_news();
     if constexpr (kAnswers) {
       answer();
     } else {

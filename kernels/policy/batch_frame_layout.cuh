@@ -9,6 +9,9 @@ namespace policy {
 
 constexpr int kFrameUnits = 32;  // of a block: a lane of a warp for each
 
+// Of a block, which read frames and places while the others compute: a group that can give registers.
+constexpr int kReadingWarps = 4;
+
 // Words from the flag of one tile of frames to the next one's, which another thread of the host may write.
 constexpr int kArrivedWords = 8;
 
@@ -27,11 +30,11 @@ constexpr int output_product(const Network& n) {
 // product's inner dimension, and holds its weights in registers.
 struct FrameShape {
   int team = 0, rows = 0, chunk = 0;  // no blocks: a network without it
-  int warps = 0;                      // of a block
+  int warps = 0;                      // of a block that compute, a multiple of kReadingWarps
   int outputs = 0, outs = 0;          // columns of the output, and of a block; 0: not in the launch
   long long shared = 0;               // bytes
 
-  constexpr int threads() const { return 32 * warps; }
+  constexpr int threads() const { return 32 * (warps + kReadingWarps); }
 };
 // The values of a row in shared memory: rows begin at different banks.
 constexpr int frame_stride(const Network& n, const GatedCell& cell) {
@@ -50,7 +53,8 @@ constexpr FrameShape frame_shape(const Network& n, int cell, int rows, int chunk
   const int stride = frame_stride(n, it), segments = stride / kSegment;
   FrameShape shape;
   shape.team = team, shape.rows = rows, shape.chunk = chunk;
-  shape.warps = least(segments, 12);  // whose threads have 32 registers of weights for each gate
+  // Their threads have 32 registers of weights for each gate.
+  shape.warps = round_up(least(segments, 12), kReadingWarps);
   if (output != kNoPhase) shape.outputs = n.rows(n.products[output]);
   shape.outs = divide_up(shape.outputs, team);
   if (shape.outs > gates * kFrameUnits) return {};
@@ -58,7 +62,7 @@ constexpr FrameShape frame_shape(const Network& n, int cell, int rows, int chunk
                  4LL * kFrameUnits * (rows + chunk * (gates + formulas::states_of(it.cell))) + 8 * rows +
                  round_up(most(1, n.weight_bytes() * n.size(n.hidden) * shape.outs), 16) + 16 * rows +
                  round_up(most(1, 4 * divide_up(rows, team) * shape.outputs), 16) +
-                 round_up(16 * divide_up(rows, chunk) + 4, 16);
+                 round_up(16 * divide_up(rows, chunk) + 8 + 4, 16);
   // A row of the output's sums is in the place of one of a layer's.
   if (segments * rows * shape.outs > segments * chunk * gates * kFrameUnits) return {};
   return shape;

@@ -1,6 +1,9 @@
-// The frames of a tile of policy/batch_frame.cu, which the host may write while the launch runs: one thread
-// of a cluster asks for a chunk's and tells the blocks, and each block reads some of them and sends them to
-// all.
+// What a tile of policy/batch_frame.cu has from the host's memory: the places of its states, and its frames,
+// which may come while the launch runs. Warps that do nothing else read them: each block some, which it sends
+// to all. One thread of the cluster asks the host for each chunk and tells the blocks: some 300 that ask for
+// one word of the host take 45 us. A thread that computed and read had to wait for the bus when it sent.
+// Copies without registers are no way: bulk copies to all blocks and copies of 16 bytes bring 5 and 15 GB/s
+// over the bus, loads of 16 bytes 40 (bench/results/gated.md).
 #pragma once
 
 #include "kernels/policy/batch_frame_sums.cuh"
@@ -14,100 +17,134 @@ class FrameNews : protected FrameSums {
  protected:
   using FrameSums::FrameSums;
 
-  // The cluster's thread that asks the host.
-  __device__ __forceinline__ bool leads() const { return rank_ == 0 && thread_ == 0; }
-  __device__ __forceinline__ const unsigned long long* flag_of(int chunk) const {
+  // ---- by the threads that compute ----
+
+  __device__ __forceinline__ void await_places() const { device::await_bytes(&shared_.come.places, 0); }
+  __device__ __forceinline__ void await_frames(int chunk) const {
+    device::await_bytes(&shared_.come.frames[chunk], 0);
+  }
+
+  // ---- by the others ----
+
+  __device__ __forceinline__ void read() const {
+    if (reader() == 0) begin_news();
+    const float4 place = read_place();
+    device::cluster_arrive_relaxed(), device::cluster_wait();  // every block runs
+    send_place(place);
+    if (args_.known == 0) device::cluster_sync();  // no block reads states any more, which frames replace
+    if (reader() < kReaders) read_frames();
+    if (rank_ == 0 && reader() == kReaders) lead();
+  }
+
+ private:
+  static constexpr int kReaders = 32 * (kReadingWarps - 1);  // the first of them; another warp leads
+
+  __device__ __forceinline__ int reader() const { return thread_ - kThreads; }
+  __device__ __forceinline__ void begin_news() const {
+    device::begin_arrivals(&shared_.come.places);
+    for (int chunk = 0; chunk < kChunks; ++chunk) {
+      device::begin_arrivals(&shared_.come.frames[chunk]), device::begin_arrivals(&shared_.come.news[chunk]);
+    }
+    device::publish_arrivals();
+    device::expect_bytes(&shared_.come.places,
+                         static_cast<unsigned>(rows_ * static_cast<int>(sizeof(StatePlace))));
+    for (int chunk = 0; chunk < chunks_; ++chunk) {
+      device::expect_bytes(&shared_.come.news[chunk], sizeof(float));
+      device::expect_bytes(&shared_.come.frames[chunk],
+                           static_cast<unsigned>(rows_of(chunk) * X::kK * static_cast<int>(sizeof(float))));
+    }
+  }
+  // One thread asks the host for the frames of each chunk, and tells all blocks.
+  __device__ __forceinline__ void lead() const {
     const int chunks = divide_up(args_.tile_rows, args_.chunk_rows);
-    return args_.arrived + (tile_ * chunks + chunk) * kArrivedWords;
-  }
-  // Of the first chunk that it has not told of. The answer is under way while something else is done.
-  __device__ __forceinline__ void ask() {
-    if (told_ < chunks_) heard_ = load_system(flag_of(told_));
-  }
-  // Tells the blocks, where the frames are there; if it is chunk `needed`, after a wait.
-  __device__ __forceinline__ void tell(int needed) {
-    if (told_ == chunks_) return;
-    bool come = heard_ == args_.number;
-    if (!come && told_ == needed) {
+    for (int chunk = 0; chunk < chunks_; ++chunk) {
+      const unsigned long long* const flag = args_.arrived + (tile_ * chunks + chunk) * kArrivedWords;
       const unsigned long long end = nanoseconds() + args_.nanoseconds;
-      while (!come && nanoseconds() < end) come = load_system(flag_of(told_)) == args_.number;
-      if (!come) store_system(args_.missed, args_.number), come = true;
+      bool come = load_system(flag) == args_.number;
+      while (!come && nanoseconds() < end) come = load_system(flag) == args_.number;
+      if (!come) store_system(args_.missed, args_.number);
+      fence_system();
+      for (int rank = 0; rank < TEAM; ++rank) {
+        device::send(&shared_.come.news_place, rank, 0.0f, &shared_.come.news[chunk]);
+      }
     }
-    if (!come) return;
-    fence_system();
-    for (int rank = 0; rank < TEAM; ++rank) {
-      device::send(&shared_.come.news_place, rank, 0.0f, &shared_.come.news[told_]);
-    }
-    ++told_;
+  }
+
+  // Of the tile; beyond it, where the thread reads none.
+  __device__ __forceinline__ int place_row() const {
+    static_assert(kReaders >= kOwnRows, "a thread for each of a block's rows");
+    return reader() < kOwnRows ? rank_ * kOwnRows + reader() : rows_;
+  }
+  // The place of a thread's state, which is in the host's memory.
+  __device__ __forceinline__ float4 read_place() const {
+    const int row = place_row();
+    if (row >= rows_) return {};
+    return device::load_ahead(reinterpret_cast<const float*>(args_.states + first_row_ + row));
+  }
+  __device__ __forceinline__ void send_place(const float4& place) const {
+    const int row = place_row();
+    if (row >= rows_) return;
+    auto* const to = reinterpret_cast<float4*>(&shared_.places[row]);
+    for (int rank = 0; rank < TEAM; ++rank) device::send(to, rank, place, &shared_.come.places);
   }
 
   // A thread's of a chunk, as float4s: those of a block's rows are one after another.
   static constexpr int kRowFours = X::kK / 4;
-  static constexpr int kFetched = divide_up(divide_up(CHUNK, TEAM) * kRowFours, kThreads);
+  static constexpr int kRead = divide_up(divide_up(CHUNK, TEAM) * kRowFours, kReaders);
+  using Values = float4[kRead];
 
   // The first row of the chunk that the block reads, and how many float4s it reads.
-  struct Fetched {
+  struct Own {
     int row, count;
   };
-  __device__ __forceinline__ Fetched fetched_of(int chunk) const {
+  __device__ __forceinline__ Own own_of(int chunk) const {
     const int rows = rows_of(chunk), each = divide_up(rows, TEAM), own = rank_ * each;
     return {chunk * args_.chunk_rows + own, least(each, rows - own) * kRowFours};
   }
-  // The first chunk's are read and sent; more are told of.
-  __device__ __forceinline__ void begin_frames(float4 (&frames)[kFetched]) {
-    told_ = 0;
-    if (leads()) {
-      ask(), tell(0);
-      ask(), tell(0);
-    }
-    device::await_bytes(&shared_.come.news[0], 0);
-    fetch(0, frames);
-    send(0, frames);
-  }
-  // Whether the warp has been told of the chunk.
-  __device__ __forceinline__ bool may_fetch(int chunk) const {
-    const bool told = device::have_bytes(&shared_.come.news[chunk], 0);
-    return __shfl_sync(0xffffffffu, told ? 1 : 0, 0) != 0;
-  }
-  // By those that read some of them.
-  __device__ __forceinline__ void await_news(int chunk) const {
-    if (thread_ < fetched_of(chunk).count) device::await_bytes(&shared_.come.news[chunk], 0);
-  }
-  // Also where nothing is read of a chunk: a block must not end before what is sent to it has come.
-  __device__ __forceinline__ void await_all_news() const {
-    for (int chunk = 0; thread_ == 0 && chunk < chunks_; ++chunk) {
-      while (!device::have_bytes(&shared_.come.news[chunk], 0)) {
-      }
-    }
-  }
-  __device__ __forceinline__ void fetch(int chunk, float4 (&to)[kFetched]) const {
-    const Fetched mine = fetched_of(chunk);
-    const float* const from = args_.frames + (first_row_ + mine.row) * X::kK;
+  __device__ __forceinline__ void load(int chunk, Values& to) const {
+    const Own own = own_of(chunk);
+    const float* const from = args_.frames + (first_row_ + own.row) * X::kK;
 #pragma unroll
-    for (int i = 0; i < kFetched; ++i) {
-      const int at = thread_ + i * kThreads;
-      if (at < mine.count) to[i] = device::load_ahead(from + 4 * at);
+    for (int i = 0; i < kRead; ++i) {
+      const int at = reader() + i * kReaders;
+      if (at < own.count) to[i] = device::load_ahead(from + 4 * at);
     }
   }
-  __device__ __forceinline__ void send(int chunk, const float4 (&from)[kFetched]) const {
-    const Fetched mine = fetched_of(chunk);
+  __device__ __forceinline__ void send(int chunk, const Values& from) const {
+    const Own own = own_of(chunk);
 #pragma unroll
-    for (int i = 0; i < kFetched; ++i) {
-      const int at = thread_ + i * kThreads;
-      if (at >= mine.count) break;
+    for (int i = 0; i < kRead; ++i) {
+      const int at = reader() + i * kReaders;
+      if (at >= own.count) break;
       auto* const place =
-          reinterpret_cast<float4*>(&shared_.x[mine.row + at / kRowFours][4 * (at % kRowFours)]);
-#pragma unroll
+          reinterpret_cast<float4*>(&shared_.x[own.row + at / kRowFours][4 * (at % kRowFours)]);
+#pragma unroll 1
       for (int rank = 0; rank < TEAM; ++rank) {
         device::send(place, rank, from[i], &shared_.come.frames[chunk]);
       }
     }
   }
-
- private:
-  // In the thread that leads.
-  int told_ = 0;  // chunks
-  unsigned long long heard_ = 0;
+  // Of two chunks at a time some are on their way, if the host has the second one's.
+  __device__ __forceinline__ void read_frames() const {
+    Values even, odd;
+    bool loaded = false;
+#pragma unroll 1
+    for (int chunk = 0; chunk < chunks_; chunk += 2) {
+      loaded = move(chunk, loaded, even, odd);
+      if (chunk + 1 < chunks_) loaded = move(chunk + 1, loaded, odd, even);
+    }
+  }
+  // loaded: what the thread has of the chunk is on its way; returns whether that of the next one is.
+  __device__ __forceinline__ bool move(int chunk, bool loaded, Values& values, Values& next) const {
+    if (!loaded) {
+      device::await_bytes(&shared_.come.news[chunk], 0);
+      load(chunk, values);
+    }
+    const bool told = chunk + 1 < chunks_ && device::have_bytes(&shared_.come.news[chunk + 1], 0);
+    if (told) load(chunk + 1, next);
+    send(chunk, values);
+    return told;
+  }
 };
 
 #endif

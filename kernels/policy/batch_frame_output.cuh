@@ -64,7 +64,7 @@ class FrameOutput : protected FrameLayer {
     constexpr int kOutSegments = O::kK / kSegment;
     const int own_rows = divide_up(rows_, TEAM), first_own = rank_ * own_rows;
     device::copies_done();
-    __syncthreads();
+    sync();
     for (int segment = warp_; segment < kOutSegments; segment += kWarps) {
       for (int tile = 0; tile < rows_; tile += 8 * kOutRows) add_output_segment(segment, tile);
     }
@@ -76,7 +76,7 @@ class FrameOutput : protected FrameLayer {
         if (lane_ == 0 && first + i * kWarps < rows_) shared_.norms[first + i * kWarps] = norms[i];
       }
     }
-    __syncthreads();
+    sync();
     for (int at = thread_; at < rows_ * kOuts; at += kThreads) {
       const int row = at / kOuts, own = at % kOuts, column = rank_ * kOuts + own;
       if (column >= O::kOutputs) continue;
@@ -90,7 +90,7 @@ class FrameOutput : protected FrameLayer {
     for (int at = thread_; at < least(own_rows, rows_ - first_own) * O::kOutputs; at += kThreads) {
       out[at] = shared_.answers[at];
     }
-    __syncthreads();
+    sync();
     if (thread_ != 0) return;
     fence_system();
     store_system(args_.finished + tile_ * TEAM + rank_, args_.number);

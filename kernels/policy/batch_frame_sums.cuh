@@ -18,7 +18,16 @@ constexpr bool kAnswers = kShape.outputs > 0;
 constexpr int kOuts = most(kShape.outs, 1);
 using O = PhaseProduct<most(output_product(kNetwork), 0)>;
 
-constexpr int kThreads = kShape.threads(), kWarps = kShape.warps, kFours = kSegment / 4;
+// Of those that compute: the first ones of a block.
+constexpr int kWarps = kShape.warps, kThreads = 32 * kWarps;
+
+// Registers of a thread that reads; of each when the launch begins; and of one that computes, which has what
+// the others give.
+constexpr int kReading = 56, kAtFirst = least(65536 / kShape.threads() / 8 * 8, 248);
+constexpr int kComputing =
+    least((kShape.threads() * kAtFirst - 32 * kReadingWarps * kReading) / kThreads / 8 * 8, 240);
+
+constexpr int kFours = kSegment / 4;
 constexpr int kStride = frame_stride(kNetwork, kIt), kSegments = kStride / kSegment;
 constexpr int kEach = divide_up(CHUNK, kWarps);  // rows of a chunk that a warp has
 constexpr int kSumRow = kGates * kFrameUnits, kSums = kSegments * CHUNK * kSumRow;
@@ -35,6 +44,7 @@ struct FrameShared {
   alignas(16) StatePlace places[ROWS];
   alignas(16) float answers[kAnswers ? kOwnRows * kShape.outputs : 1];
   struct alignas(16) {
+    device::Arrivals places;
     device::Arrivals frames[kChunks], news[kChunks];  // of each chunk; and that they may be read
     float news_place;
   } come;
@@ -68,19 +78,22 @@ class FrameSums {
   __device__ __forceinline__ Chunk chunk_of(int chunk) const {
     return {chunk * args_.chunk_rows, rows_of(chunk)};
   }
-  // The sums of product `number` for each chunk, between begin(its number) and end(its number), and then
-  // finish(chunk), by each warp for its rows.
-  template <class Begin, class End, class Finish>
-  __device__ __forceinline__ void for_each_chunk(int number, Begin begin, End end, Finish finish) {
+  // The sums of product `number` for each chunk, after begin(its number), and then finish(chunk), by each
+  // warp for its rows.
+  template <class Begin, class Finish>
+  __device__ __forceinline__ void for_each_chunk(int number, Begin begin, Finish finish) {
 #pragma unroll 1
     for (int chunk = 0; chunk < chunks_; ++chunk) {
       begin(chunk);
       add_up(number, chunk_of(chunk));
-      end(chunk);
-      __syncthreads();
+      sync();
       finish(chunk_of(chunk));
-      __syncthreads();
+      sync();
     }
+  }
+  // All that compute.
+  static __device__ __forceinline__ void sync() {
+    device::sync_some(kThreads);
   }
   __device__ __forceinline__ long long state_at(int layer) const {
     return layer * args_.layer_floats + kIt.state_at;
@@ -210,17 +223,17 @@ class FrameSums {
   // h of a layer, to where the same threads read it.
   __device__ __forceinline__ void add_states(int layer) {
     constexpr int kRowFours = H::kK / 4;
-    __syncthreads();  // the places are there; of what is replaced all was read
+    sync();  // the places are there; of what is replaced all was read
     for (int i = thread_; i < rows_ * kRowFours; i += kThreads) {
       const int row = i / kRowFours, four = i % kRowFours;
       device::copy_async<16>(&shared_.x[row][4 * four], shared_.places[row].from + state_at(layer) + 4 * four,
                              true);
     }
     device::copies_done();
-    __syncthreads();
-    const auto nothing = [](int) {};
+    sync();
     for_each_chunk(
-        layer, nothing, nothing, [&](const Chunk& chunk) __attribute__((always_inline)) {
+        layer, [](int) {},
+        [&](const Chunk& chunk) __attribute__((always_inline)) {
           ProductColumn columns[kGates];
           load_columns<H>(layer, columns);
           float sums[kEach][kGates];

@@ -36,6 +36,13 @@ inline void begin_arrivals(Arrivals* arrivals) {
   *arrivals = {};
 }
 inline void publish_arrivals() {}
+inline void sync_some(int threads) {
+  grid::sync_some(threads);
+}
+template <int Count>
+void take_registers() {}
+template <int Count>
+void give_registers() {}
 inline void expect_bytes(Arrivals* arrivals, unsigned bytes) {
   arrivals->add(bytes, true);
 }

@@ -2,7 +2,7 @@
 // shuffles. Blocks run one after another in the order of their index, so a block that waits for a later one
 // is detected; or all of them together, in clusters, for kernels whose blocks exchange values. Include it
 // before the kernel's source, which then needs no CUDA compiler. For tests of the kernels' logic without a
-// GPU; one grid at a time. Copies complete when they are started; named barriers are not emulated.
+// GPU; one grid at a time. Copies complete when they are started.
 //
 // This is what a kernel needs; grid_run.hpp runs it. They are apart because hundreds of kernels are compiled.
 #pragma once
@@ -38,15 +38,16 @@ struct Index {
   unsigned x = 0, y = 0, z = 0;
 };
 
-enum class Waiting { no, warp, block, cluster, grid, bytes, done };
+enum class Waiting { no, warp, some, block, cluster, grid, bytes, done };
 
 // Where a fibre continues. The compiler's own setjmp and longjmp, because those of the C library take ten
 // times as long: they keep every register, and look for handlers of cancelled threads.
 using Place = void* [5];
 
+struct Arrivals;
+
 // A fibre is begun by setcontext and continued by a jump, which costs no system call. It is begun once: where
 // a kernel has ended, it waits for that of the next block.
-struct Arrivals;
 struct Fibre {
   Place place;
   bool begun = false;
@@ -90,6 +91,7 @@ struct Machine {
   unsigned char* shared = nullptr;
   std::size_t shared_bytes = 0, shared_stride = 0;
   std::size_t cluster = 0;  // blocks in a cluster; 0: the blocks run one after another
+  std::size_t some = 0;     // threads of a block that wait for each other alone
 };
 EXPHIL_GRID_STATE Machine machine;
 
@@ -136,6 +138,11 @@ EXPHIL_SWITCH inline void yield(Waiting waiting) {
 }
 inline void sync_block() {
   yield(Waiting::block);
+}
+// Of the first threads of the block, always as many.
+inline void sync_some(int threads) {
+  machine.some = static_cast<std::size_t>(threads);
+  yield(Waiting::some);
 }
 inline void sync_cluster() {
   yield(Waiting::cluster);

@@ -116,8 +116,8 @@ inline void make_fibres(Index first, std::size_t blocks) {
   }
 }
 
-// Resumes the blocks, then the clusters, then the grid whose fibres all wait for that, and those whose bytes
-// are there. Returns whether any.
+// Resumes the blocks, or some of their threads, then the clusters, then the grid whose fibres all wait for
+// that, and those whose bytes are there. Returns whether any.
 inline bool release_any(std::size_t blocks) {
   bool any = false;
   const auto release_each = [&](std::size_t together, Waiting waiting) {
@@ -126,6 +126,9 @@ inline bool release_any(std::size_t blocks) {
     }
   };
   release_each(1, Waiting::block);
+  for (std::size_t b = 0; machine.some > 0 && b < blocks; ++b) {
+    any |= release(b * threads_of_block(), b * threads_of_block() + machine.some, Waiting::some);
+  }
   if (machine.cluster > 0) release_each(machine.cluster, Waiting::cluster);
   release_each(blocks, Waiting::grid);
   for (std::size_t i = 0; i < machine.count; ++i) {
@@ -137,6 +140,7 @@ inline bool release_any(std::size_t blocks) {
 }
 
 inline void run_blocks(Index first, std::size_t blocks) {
+  machine.some = 0;
   poison_shared(blocks);
   make_fibres(first, blocks);
   // Between barriers of the block each warp runs alone, in ascending and then in descending order: a warp
