@@ -88,9 +88,11 @@ class FrameNews : protected FrameSums {
     for (int rank = 0; rank < TEAM; ++rank) device::send(to, rank, place, &shared_.come.places);
   }
 
-  // A thread's of a chunk, as float4s: those of a block's rows are one after another.
+  // A thread's of a chunk, as float4s: those of a block's rows are one after another. It reads some of them
+  // at a time, a piece, for which it has registers.
   static constexpr int kRowFours = X::kK / 4;
-  static constexpr int kRead = divide_up(divide_up(CHUNK, TEAM) * kRowFours, kReaders);
+  static constexpr int kOfChunk = divide_up(divide_up(CHUNK, TEAM) * kRowFours, kReaders);
+  static constexpr int kRead = least(kOfChunk, 3), kPieces = divide_up(kOfChunk, kRead);
   using Values = float4[kRead];
 
   // The first row of the chunk that the block reads, and how many float4s it reads.
@@ -101,48 +103,50 @@ class FrameNews : protected FrameSums {
     const int rows = rows_of(chunk), each = divide_up(rows, TEAM), own = rank_ * each;
     return {chunk * args_.chunk_rows + own, least(each, rows - own) * kRowFours};
   }
-  __device__ __forceinline__ void load(int chunk, Values& to) const {
-    const Own own = own_of(chunk);
+  // Pieces of all chunks by number.
+  __device__ __forceinline__ void load(int piece, Values& to) const {
+    const Own own = own_of(piece / kPieces);
     const float* const from = args_.frames + (first_row_ + own.row) * X::kK;
 #pragma unroll
     for (int i = 0; i < kRead; ++i) {
-      const int at = reader() + i * kReaders;
+      const int at = reader() + (piece % kPieces * kRead + i) * kReaders;
       if (at < own.count) to[i] = device::load_ahead(from + 4 * at);
     }
   }
-  __device__ __forceinline__ void send(int chunk, const Values& from) const {
-    const Own own = own_of(chunk);
+  __device__ __forceinline__ void send(int piece, const Values& from) const {
+    const Own own = own_of(piece / kPieces);
 #pragma unroll
     for (int i = 0; i < kRead; ++i) {
-      const int at = reader() + i * kReaders;
+      const int at = reader() + (piece % kPieces * kRead + i) * kReaders;
       if (at >= own.count) break;
       auto* const place =
           reinterpret_cast<float4*>(&shared_.x[own.row + at / kRowFours][4 * (at % kRowFours)]);
 #pragma unroll 1
       for (int rank = 0; rank < TEAM; ++rank) {
-        device::send(place, rank, from[i], &shared_.come.frames[chunk]);
+        device::send(place, rank, from[i], &shared_.come.frames[piece / kPieces]);
       }
     }
   }
-  // Of two chunks at a time some are on their way, if the host has the second one's.
+  // Two pieces at a time are on their way, if the host has the second one.
   __device__ __forceinline__ void read_frames() const {
     Values even, odd;
     bool loaded = false;
 #pragma unroll 1
-    for (int chunk = 0; chunk < chunks_; chunk += 2) {
-      loaded = move(chunk, loaded, even, odd);
-      if (chunk + 1 < chunks_) loaded = move(chunk + 1, loaded, odd, even);
+    for (int piece = 0; piece < chunks_ * kPieces; piece += 2) {
+      loaded = move(piece, loaded, even, odd);
+      if (piece + 1 < chunks_ * kPieces) loaded = move(piece + 1, loaded, odd, even);
     }
   }
-  // loaded: what the thread has of the chunk is on its way; returns whether that of the next one is.
-  __device__ __forceinline__ bool move(int chunk, bool loaded, Values& values, Values& next) const {
+  // loaded: what the thread has of the piece is on its way; returns whether that of the next one is.
+  __device__ __forceinline__ bool move(int piece, bool loaded, Values& values, Values& next) const {
     if (!loaded) {
-      device::await_bytes(&shared_.come.news[chunk], 0);
-      load(chunk, values);
+      device::await_bytes(&shared_.come.news[piece / kPieces], 0);
+      load(piece, values);
     }
-    const bool told = chunk + 1 < chunks_ && device::have_bytes(&shared_.come.news[chunk + 1], 0);
-    if (told) load(chunk + 1, next);
-    send(chunk, values);
+    const int chunk = (piece + 1) / kPieces;
+    const bool told = chunk < chunks_ && device::have_bytes(&shared_.come.news[chunk], 0);
+    if (told) load(piece + 1, next);
+    send(piece, values);
     return told;
   }
 };

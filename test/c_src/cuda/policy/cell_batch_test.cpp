@@ -231,6 +231,7 @@ TEST_CASE("a batch's frame in one launch on an emulated GPU", "[.emulated_batch_
   }
   check_batches(make_gated(spec_of("gru", 100, 70)), 20, kOneLaunch);
   check_batches(make_gated(spec_of("gru", 41, 34)), 75, kOneLaunch);
+  check_batches(make_gated(spec_of("gru", 140, 34)), 20, kOneLaunch);  // read in several pieces
   check_batches(rounded_gru(), 20, kOneLaunch);
   const auto launches = [](const GatedSpec& spec, std::int64_t count, const std::string& settings) {
     const Environment tuning("EXPHIL_NATIVE_POLICY", settings.c_str());
@@ -374,6 +375,13 @@ TEST_CASE("batches of gated policies run without a GPU", "[cuda][policy][emulate
   require_emulated("[.emulated_cell_wide]", with_clusters);
 }
 
+// Batches whose frame is one launch of 4, 8 and 12 warps that compute, and frames in one and in several
+// pieces.
+std::vector<GatedSpec> one_launch_specs() {
+  return {spec_of("gru", 70, 34, true), spec_of("gru", 140, 34), spec_of("gru", 250, 128),
+          spec_of("gru", 384, 256)};
+}
+
 TEST_CASE("batches of many gated agents have the bits of lone steps on the GPU",
           "[cuda][gpu][policy][gated]") {
   if (!have_device()) return;
@@ -392,6 +400,9 @@ TEST_CASE("batches of many gated agents have the bits of lone steps on the GPU",
     }
     for (const std::int64_t count : {1, 3, 40, 300, 1200}) check(in_tf32x3(weights), count);
   }
+  for (const auto& spec : one_launch_specs()) {
+    for (const std::int64_t count : {100, 300, 640}) check(make_gated(spec), count);
+  }
 }
 
 TEST_CASE("groups of many gated agents have the bits of lone steps on the GPU",
@@ -405,6 +416,11 @@ TEST_CASE("groups of many gated agents have the bits of lone steps on the GPU",
       if (cases.take()) check_groups(weights, count, "");
     }
     if (cases.take()) check_groups(in_tf32x3(weights), 40, "");
+  }
+  for (const auto& spec : one_launch_specs()) {
+    for (const std::int64_t count : {40, 300, 1024}) {
+      if (cases.take()) check_groups(make_gated(spec), count, "");
+    }
   }
 }
 
