@@ -1,6 +1,6 @@
 # A step of any policy for an Elixir caller with a carried state, whatever the file's window: back to back, plain and armed, and
-# as a step of a window session; frames of many agents in one call, of a list of their sessions and of a group; then steps once every 16.67 ms, plain, warmed and armed
-# (bench/paced.exs has these names).
+# as a step of a window session; frames of many agents in one call, of a list of their sessions and of a group; then once every 16.67 ms steps, plain, warmed and armed
+# (bench/paced.exs has these names), and frames of groups.
 #
 #   mix run bench/carried.exs [cuda|host] [POLICY] [RUNS] [SECONDS]
 #
@@ -25,27 +25,29 @@ for {name, options} <- [plain: [window: :none]] ++ armed ++ [window: [window: 60
   BenchSupport.row("#{name}, back to back", runs, fn run -> Policy.step!(session, pick.(run)) end, warm: 100)
 end
 
-for agents <- [64, 256, 1024] do
-  sessions = for _ <- 1..agents, do: Policy.new_session!(policy, window: :none)
-  batches = for k <- 0..7, do: for(agent <- 1..agents, into: <<>>, do: pick.(agent + k))
-  batches = List.to_tuple(batches)
+groups =
+  for agents <- [64, 256, 1024] do
+    sessions = for _ <- 1..agents, do: Policy.new_session!(policy, window: :none)
+    batches = for k <- 0..7, do: for(agent <- 1..agents, into: <<>>, do: pick.(agent + k))
+    batches = List.to_tuple(batches)
 
-  for {name, together} <- [{"", sessions}, {", a group", Policy.group!(sessions)}] do
-    BenchSupport.row("#{agents} agents in one call#{name}", div(runs, 6), fn run ->
-      Policy.step_batch!(together, elem(batches, rem(run, 8)))
-    end)
+    for {name, together} <- [{"", sessions}, {", a group", Policy.group!(sessions)}] do
+      name = "#{agents} agents in one call#{name}"
+      call = fn run -> Policy.step_batch!(together, elem(batches, rem(run, 8))) end
+      BenchSupport.row(name, div(runs, 6), call)
+      {name, call}
+    end
+    |> List.last()
   end
-end
 
 # The first ten frames, in which the pace learns the rhythm, are left out.
-for {name, options} <- [plain: [window: :none], warmed: [window: :none]] ++ armed do
-  session = Policy.new_session!(policy, if(name == :plain, do: options, else: [fps: 60] ++ options))
-  {:ok, clock} = Clock.start(if name == :plain, do: 60, else: session)
+paced = fn name, clock_of, call ->
+  {:ok, clock} = Clock.start(clock_of)
 
   times =
     for run <- 1..(frames + 10) do
       Clock.wait(clock)
-      {microseconds, _} = BenchSupport.timed(fn -> Policy.step!(session, pick.(run)) end)
+      {microseconds, _} = BenchSupport.timed(fn -> call.(run) end)
       microseconds
     end
 
@@ -55,3 +57,10 @@ for {name, options} <- [plain: [window: :none], warmed: [window: :none]] ++ arme
     "#{String.pad_trailing("#{name}, at 60 FPS", 46)} #{BenchSupport.percentiles(Enum.drop(times, 10))}"
   )
 end
+
+for {name, options} <- [plain: [window: :none], warmed: [window: :none]] ++ armed do
+  session = Policy.new_session!(policy, if(name == :plain, do: options, else: [fps: 60] ++ options))
+  paced.(name, if(name == :plain, do: 60, else: session), &Policy.step!(session, pick.(&1)))
+end
+
+for {name, call} <- groups, do: paced.(name, 60, call)

@@ -60,8 +60,10 @@ class FrameNews : protected FrameSums {
     for (int chunk = 0; chunk < chunks_; ++chunk) {
       const unsigned long long* const flag = args_.arrived + (tile_ * chunks + chunk) * kArrivedWords;
       const unsigned long long end = nanoseconds() + args_.nanoseconds;
-      bool come = load_system(flag) == args_.number;
-      while (!come && nanoseconds() < end) come = load_system(flag) == args_.number;
+      bool come = false;
+      do {
+        come = load_system(flag) == args_.number;
+      } while (!come && nanoseconds() < end);
       if (!come) store_system(args_.missed, args_.number);
       fence_system();
       for (int rank = 0; rank < TEAM; ++rank) {

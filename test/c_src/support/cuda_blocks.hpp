@@ -44,12 +44,12 @@ void take_registers() {}
 template <int Count>
 void give_registers() {}
 inline void expect_bytes(Arrivals* arrivals, unsigned bytes) {
-  arrivals->add(bytes, true);
+  arrivals->expect(bytes);
 }
 template <class T>
 void send(T* place, int rank, T value, Arrivals* arrivals) {
   store_cluster(place, rank, value);
-  grid::in_cluster(arrivals, rank)->add(-static_cast<long long>(sizeof(value)), false);
+  grid::in_cluster(arrivals, rank)->receive(sizeof(value));
 }
 inline bool have_bytes(const Arrivals* arrivals, unsigned parity) {
   return arrivals->have(parity);

@@ -69,9 +69,15 @@ struct Arrivals {
   std::uint16_t expected = 0, rounds = 0;
 
   bool have(unsigned parity) const { return (rounds & 1u) != parity; }
-  void add(long long to_come, bool expect) {
-    bytes += static_cast<std::int32_t>(to_come);
-    if (expect) expected = 1;
+  void expect(std::size_t count) {
+    expected = 1;
+    add(static_cast<std::int32_t>(count));
+  }
+  void receive(std::size_t count) { add(-static_cast<std::int32_t>(count)); }
+
+ private:
+  void add(std::int32_t to_come) {
+    bytes += to_come;
     if (expected != 0 && bytes == 0) expected = 0, ++rounds;
   }
 };
