@@ -60,7 +60,7 @@ void check_states(std::int64_t channels, std::int64_t keys, std::int64_t frames,
       const auto policy = load_on_device(weights, 400);
       check_policy_form(*policy, *weights, frames, batches);
       CHECK_THAT(thrown_by([&] { policy->armed_step(); }).what(),
-                 Catch::Contains(precision == Precision::f32 ? "16 bits" : ":tf32x3"));
+                 has_text(precision == Precision::f32 ? "16 bits" : ":tf32x3"));
       CHECK(policy->on_device());
     }
   }
@@ -93,7 +93,7 @@ TEST_CASE("what states of 16 bits are", "[cuda][policy][states]") {
   const Weights gru = make_gated(GatedSpec{});
   const core::Error none = thrown_by([&] { core::with_states(*gru, Precision::f16); });
   CHECK(none.kind() == core::ErrorKind::invalid_argument);
-  CHECK_THAT(none.what(), Catch::Contains(gru->config.trunk));
+  CHECK_THAT(none.what(), has_text(gru->config.trunk));
 
   // Of a layer's state only the scan's is smaller; what is read back is what was rounded.
   const cuda::PolicyDims narrow(f16->config), wide(weights->config);
