@@ -91,6 +91,7 @@ KERNELS := $(call sources_in,kernels,cu) $(call sources_in,kernels,cuh)
 
 FAKE_CUDA_LIBRARY := $(if $(FAKE_CUDA),$(abspath $(BUILD))/libfake_cuda.so)
 FAKE_NVRTC_LIBRARY := $(if $(FAKE_NVRTC),$(abspath $(BUILD))/libfake_nvrtc.so)
+SLOW_EXIT_LIBRARY := $(abspath $(BUILD))/libslow_exit.so
 BENCH_PROGRAMS := $(BENCHES:bench/%.cpp=$(BUILD)/bench/%)
 
 # ---- groups of files -----------------------------------------------------------------------------------------
@@ -180,7 +181,7 @@ test_c_emulated test_c_heads test_c_teams test_c_others test_variants_compiled t
 	$(BEHIND) $(BUILD_CUDA)/c_src_tests '$(TAGS)'
 
 ## test_ex: the Elixir tests (ExUnit)
-test_ex: native $(FAKE_CUDA_LIBRARY)
+test_ex: native $(FAKE_CUDA_LIBRARY) $(SLOW_EXIT_LIBRARY)
 	mix test $(EXCLUDE)
 
 ## test_latency: print the latencies of scan, step, window and act, and judge their ratios where the machine is not busy
@@ -359,7 +360,7 @@ CATCH_HEADER := $(PRECOMPILED:yes=$(BUILD)/test/catch.hpp)
 $(GROUPED_TESTS): EXTRA_FLAGS += $(CATCH_HEADER:%=-include %)
 # Only the two files that open the fake libraries have their places, which differ from one checkout to another.
 $(BUILD)/test/c_src/cuda/cuda_test.o $(BUILD)/test/c_src/cuda/emulated_gpu.o: \
-  EXTRA_FLAGS += -DEXPHIL_FAKE_CUDA='"$(FAKE_CUDA_LIBRARY)"' -DEXPHIL_FAKE_NVRTC='"$(FAKE_NVRTC_LIBRARY)"'
+  EXTRA_FLAGS += -DEXPHIL_FAKE_CUDA='"$(FAKE_CUDA_LIBRARY)"' -DEXPHIL_FAKE_NVRTC='"$(FAKE_NVRTC_LIBRARY)"' -DEXPHIL_SLOW_EXIT='"$(SLOW_EXIT_LIBRARY)"'
 
 # [37/112]: the files that are compiled now, of those that were out of date when the first was. They are counted then, by a make that
 # builds nothing (COUNTING), so that a build with nothing to compile does not wait for it.
@@ -403,7 +404,7 @@ $(filter $(BUILD)/c_src/cuda/% $(BUILD)/test/c_src/cuda/%,$(LIBRARY_OBJECTS) $(T
   $(FAKE_CUDA_LIBRARY) $(FAKE_NVRTC_LIBRARY): $(BUILD)/cuda_flags
 $(CUDA_AWARE:%.cpp=$(BUILD_CUDA)/%.o) $(XLA_OBJECTS) $(BUILD_CUDA)/exphil_native.so $(BUILD_CUDA)/exphil_native_xla.so $(BUILD_CUDA)/c_src_tests: $(BUILD_CUDA)/cuda_found
 
-$(BUILD_CUDA)/c_src_tests: $(TEST_OBJECTS) $(LIBRARY_OBJECTS) | $(FAKE_CUDA_LIBRARY) $(FAKE_NVRTC_LIBRARY)
+$(BUILD_CUDA)/c_src_tests: $(TEST_OBJECTS) $(LIBRARY_OBJECTS) | $(FAKE_CUDA_LIBRARY) $(FAKE_NVRTC_LIBRARY) $(SLOW_EXIT_LIBRARY)
 	@echo "LD   $@"
 	@$(CXX) $(CXXFLAGS) $(filter %.o,$^) -o $@ $(CATCH2_LIBS) $(LIBS)
 
@@ -448,6 +449,12 @@ $(FUZZ_TARGETS:%=$(BUILD)/%): $(BUILD)/%: $(BUILD)/test/fuzz/%.o $(CORE_OBJECTS)
 $(FAKE_CUDA_LIBRARY): $(FAKE_CUDA) $(BUILD)/flags
 	@echo "LD   $@"
 	@$(CXX) $(FLAGS) $(CUDA_FLAGS) -Itest/c_src -fvisibility=default -MF $(BUILD)/fake_cuda.d -shared $< -o $@
+
+# Of C alone: it is loaded into every process that a VM starts.
+$(SLOW_EXIT_LIBRARY): test/support/slow_exit.cpp
+	@mkdir -p $(@D)
+	@echo "LD   $@"
+	@$(filter-out ccache,$(CXX)) -std=c++17 -O1 $(WARNINGS) -fPIC -shared -nostdlib $< -o $@ -lc
 
 # The fake NVRTC, which compiles kernels for the emulated grid when the tests run. The names of CUDA in front of each kernel are
 # precompiled, because to read them takes four times as long as to compile a kernel, and there are hundreds.

@@ -168,9 +168,9 @@ bool may_use_cuda(ErlNifEnv* env, Term choice) {
 }
 
 const CudaStatus& cuda_status() {
-  static const CudaStatus status = find_cuda();
-  known_cuda.store(status.usable() ? Cuda::present : Cuda::absent, std::memory_order_relaxed);
-  return status;
+  static const auto* const status = new CudaStatus(find_cuda());  // never destroyed
+  known_cuda.store(status->usable() ? Cuda::present : Cuda::absent, std::memory_order_relaxed);
+  return *status;
 }
 
 }  // namespace exphil::nif

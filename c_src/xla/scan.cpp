@@ -22,10 +22,11 @@ using core::ScanCall;
 using core::ScanOperand;
 
 const std::vector<NamedOperand>& optional_results() {
-  static const std::vector<NamedOperand> results = {{"y_reverse", ScanOperand::y_reverse},
-                                                    {"final_state", ScanOperand::final_state},
-                                                    {"states", ScanOperand::states}};
-  return results;
+  static const auto* const results =  // never destroyed
+      new std::vector<NamedOperand>{{"y_reverse", ScanOperand::y_reverse},
+                                    {"final_state", ScanOperand::final_state},
+                                    {"states", ScanOperand::states}};
+  return *results;
 }
 
 // The checked call, with the addresses of XLA's buffers.

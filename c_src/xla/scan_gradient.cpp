@@ -26,16 +26,17 @@ struct GradientCall {
 };
 
 const std::vector<NamedOperand>& gradients() {
-  static const std::vector<NamedOperand> all = {{"x", ScanOperand::x},
-                                                {"dt", ScanOperand::dt},
-                                                {"a", ScanOperand::a},
-                                                {"b", ScanOperand::b},
-                                                {"c", ScanOperand::c},
-                                                {"d", ScanOperand::d},
-                                                {"z", ScanOperand::z},
-                                                {"dt_bias", ScanOperand::dt_bias},
-                                                {"initial_state", ScanOperand::initial_state}};
-  return all;
+  static const auto* const all =  // never destroyed
+      new std::vector<NamedOperand>{{"x", ScanOperand::x},
+                                    {"dt", ScanOperand::dt},
+                                    {"a", ScanOperand::a},
+                                    {"b", ScanOperand::b},
+                                    {"c", ScanOperand::c},
+                                    {"d", ScanOperand::d},
+                                    {"z", ScanOperand::z},
+                                    {"dt_bias", ScanOperand::dt_bias},
+                                    {"initial_state", ScanOperand::initial_state}};
+  return *all;
 }
 
 // The operand in the caller's shape: b and c of one group may have no axis of groups.

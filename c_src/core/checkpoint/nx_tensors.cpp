@@ -41,15 +41,21 @@ std::string joined(const std::string& path, const ErlangTerm& name, const std::s
 }
 
 Dtype dtype_of(const ErlangTerm& type, const std::string& name) {
-  static const std::map<std::pair<std::string_view, std::int64_t>, Dtype> types = {
-      {{"f", 32}, Dtype::f32}, {{"f", 16}, Dtype::f16}, {{"bf", 16}, Dtype::bf16}, {{"f", 64}, Dtype::f64},
-      {{"c", 64}, Dtype::c64}, {{"u", 8}, Dtype::u8},   {{"u", 16}, Dtype::u16},   {{"u", 32}, Dtype::u32},
-      {{"u", 64}, Dtype::u64}, {{"s", 8}, Dtype::s8},   {{"s", 16}, Dtype::s16},   {{"s", 32}, Dtype::s32},
-      {{"s", 64}, Dtype::s64}};
+  struct Known {
+    const char* kind;
+    std::int64_t bits;
+    Dtype dtype;
+  };
+  constexpr Known kKnown[] = {{"f", 32, Dtype::f32}, {"f", 16, Dtype::f16}, {"bf", 16, Dtype::bf16},
+                              {"f", 64, Dtype::f64}, {"c", 64, Dtype::c64}, {"u", 8, Dtype::u8},
+                              {"u", 16, Dtype::u16}, {"u", 32, Dtype::u32}, {"u", 64, Dtype::u64},
+                              {"s", 8, Dtype::s8},   {"s", 16, Dtype::s16}, {"s", 32, Dtype::s32},
+                              {"s", 64, Dtype::s64}};
   if (type.kind == Kind::tuple && type.items.size() == 2 && type.items[0].kind == Kind::atom &&
       type.items[1].kind == Kind::integer) {
-    const auto found = types.find({type.items[0].text, type.items[1].integer});
-    if (found != types.end()) return found->second;
+    for (const Known& known : kKnown) {
+      if (type.items[0].text == known.kind && type.items[1].integer == known.bits) return known.dtype;
+    }
   }
   bad("tensor ", quote(name), " has a type that is not {:f, 32} or another that this library reads");
 }

@@ -28,8 +28,8 @@ PolicyValues<T> zeros_of(const Network& network) {
 // The values of a weight; none where it is absent.
 template <class T>
 const std::vector<T>& values_of(const PolicyValues<T>& values, WeightId id) {
-  static const std::vector<T> none;
-  return id == kNone ? none : values[static_cast<std::size_t>(id)];
+  static const auto* const none = new std::vector<T>;  // never destroyed
+  return id == kNone ? *none : values[static_cast<std::size_t>(id)];
 }
 
 // One tensor of the checkpoint. It fills a rectangle of a weight.

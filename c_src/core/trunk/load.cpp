@@ -19,15 +19,15 @@ namespace exphil::core {
 
 // A trunk is a line here and its folder.
 const std::vector<Trunk>& trunks() {
-  static const std::vector<Trunk> all = [] {
-    std::vector<Trunk> made = {mamba1::trunk()};
-    for (const Trunk& trunk : gated::trunks()) made.push_back(trunk);
-    made.push_back(deltanet::trunk());
-    made.push_back(mamba3::trunk());
-    made.push_back(mamba2::trunk());
+  static const auto* const all = [] {
+    auto* const made = new std::vector<Trunk>{mamba1::trunk()};  // never destroyed
+    for (const Trunk& trunk : gated::trunks()) made->push_back(trunk);
+    made->push_back(deltanet::trunk());
+    made->push_back(mamba3::trunk());
+    made->push_back(mamba2::trunk());
     return made;
   }();
-  return all;
+  return *all;
 }
 
 namespace {

@@ -86,21 +86,21 @@ AVX512 bool copy_finite_avx512(char* to, const char* from, std::size_t count) {
 #undef AVX512
 #endif
 
-std::vector<LineCopies> find_line_copies() {
-  std::vector<LineCopies> all;
+const std::vector<LineCopies>* find_line_copies() {
+  auto* const all = new std::vector<LineCopies>;
 #if defined(__SSE2__)
-  if (__builtin_cpu_supports("avx512f") != 0) all.push_back({copy_lines_avx512, copy_finite_avx512});
-  if (__builtin_cpu_supports("avx2") != 0) all.push_back({copy_lines_avx2, copy_finite_avx2});
+  if (__builtin_cpu_supports("avx512f") != 0) all->push_back({copy_lines_avx512, copy_finite_avx512});
+  if (__builtin_cpu_supports("avx2") != 0) all->push_back({copy_lines_avx2, copy_finite_avx2});
 #endif
-  all.push_back({copy_lines_plain, copy_finite_plain});
+  all->push_back({copy_lines_plain, copy_finite_plain});
   return all;
 }
-const std::vector<LineCopies> all_line_copies = find_line_copies();
+const std::vector<LineCopies>* const all_line_copies = find_line_copies();  // never destroyed
 
 }  // namespace
 
 const std::vector<LineCopies>& line_copies() {
-  return all_line_copies;
+  return *all_line_copies;
 }
 
 void stream_fence() {

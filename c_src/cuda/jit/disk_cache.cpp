@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <string_view>
 #include <system_error>
 
 #include "core/error.hpp"
@@ -18,7 +19,7 @@
 namespace exphil::cuda {
 namespace {
 
-const std::string kMagic = "exphil_native kernel 2\n";
+constexpr std::string_view kMagic = "exphil_native kernel 2\n";
 constexpr std::size_t kDigest = 16;
 
 std::string digest(const std::string& image) {
@@ -147,7 +148,8 @@ bool DiskCache::store(const std::string& key, const std::string& image) const {
   const std::string name = entry_name(key), temporary = temporary_name(name);
   Descriptor file(create(folder.get(), temporary));
   if (!file) return false;
-  const bool written = write_all(file.get(), kMagic + digest(image) + "\n" + image) && file.close();
+  const bool written =
+      write_all(file.get(), std::string(kMagic) + digest(image) + "\n" + image) && file.close();
   if (written && ::renameat(folder.get(), temporary.c_str(), folder.get(), name.c_str()) == 0) return true;
   ::unlinkat(folder.get(), temporary.c_str(), 0);
   return false;

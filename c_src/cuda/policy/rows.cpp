@@ -19,9 +19,11 @@ const char* const kIndexNames[] = {"PRODUCT", "CONVOLUTION", "MEAN",  "SCAN",   
                                    "HEADS",   "GATE",        "ANGLE", "ROTATION", "DELAY"};
 
 // They have files of their own.
-const std::string kCellBatch = "policy_cell_batch", kCellRest = "policy_cell_rest",
-                  kCellAhead = "policy_cell_ahead", kCellWide = "policy_cell_wide",
-                  kProductWide = "policy_product_wide";
+const char* const kCellBatch = "policy_cell_batch";
+const char* const kCellRest = "policy_cell_rest";
+const char* const kCellAhead = "policy_cell_ahead";
+const char* const kCellWide = "policy_cell_wide";
+const char* const kProductWide = "policy_product_wide";
 
 std::vector<std::string> product_entries(const policy::Network& n, const policy::Product& product) {
   std::vector<std::string> names = {"policy_product_few", "policy_product_some", "policy_product_many"};

@@ -23,7 +23,6 @@
 #include <cstring>
 #include <map>
 #include <mutex>
-#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -47,27 +46,28 @@ struct Block {
   int device;
 };
 
-std::recursive_mutex mutex;
-std::map<std::string, std::int64_t> call_counts;
-std::map<std::string, Failure> failures;
+// Never destroyed: as with the real driver, calls may come until the process ends.
+auto& mutex = *new std::recursive_mutex;
+auto& call_counts = *new std::map<std::string, std::int64_t>;
+auto& failures = *new std::map<std::string, Failure>;
 Failure any_failure{CUDA_SUCCESS, -1};  // among the calls that do work; skip = -1: none
 CUresult sticky[kMostDevices] = {};
-std::map<CUdeviceptr, Block> device_blocks;
-std::map<void*, std::size_t> pinned_blocks;
+auto& device_blocks = *new std::map<CUdeviceptr, Block>;
+auto& pinned_blocks = *new std::map<void*, std::size_t>;
 using Live = std::map<void*, int>;  // the device of each handle
-Live streams, events;
-std::map<void*, int> opted_in;  // functions
+Live &streams = *new Live, &events = *new Live;
+auto& opted_in = *new std::map<void*, int>;  // functions
 thread_local std::vector<CUcontext> stack;
 char contexts[kMostDevices];
 int (*launch_callback)(const FakeLaunch&) = nullptr;
 bool simple_steps = false;
 std::atomic<std::int64_t> armed_timeouts{0};
-auto* const works = new FakeStream[kMostDevices];  // never destroyed, as their threads do not end
+auto* const works = new FakeStream[kMostDevices];  // whose threads do not end
 struct Recorded {
   int device = 0;
   std::uint64_t number = 0;
 };
-std::map<void*, Recorded> recorded;  // by event: the last work before it
+auto& recorded = *new std::map<void*, Recorded>;  // by event: the last work before it
 
 struct Module;
 struct Function {
@@ -104,10 +104,11 @@ bool stays(CUresult result) {
 }
 
 bool does_work(const std::string& call) {
-  static const std::set<std::string> frees = {"cuMemFree",       "cuMemFreeHost",  "cuMemHostUnregister",
-                                              "cuStreamDestroy", "cuEventDestroy", "cuModuleUnload",
-                                              "cuCtxPopCurrent"};
-  return frees.count(call) == 0;
+  for (const char* const frees : {"cuMemFree", "cuMemFreeHost", "cuMemHostUnregister", "cuStreamDestroy",
+                                  "cuEventDestroy", "cuModuleUnload", "cuCtxPopCurrent"}) {
+    if (call == frees) return false;
+  }
+  return true;
 }
 
 // Counts a call and returns an injected or required error before it does anything.

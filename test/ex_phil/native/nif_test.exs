@@ -3,6 +3,7 @@ defmodule ExPhil.Native.NIFTest do
   use ExPhil.Native.TestSupport.BackendCase, async: true
 
   import ExPhil.Native.TestSupport.Peer
+  alias ExPhil.Native.TestSupport.{FakeCuda, Policies}
 
   @moduletag :tmp_dir
 
@@ -162,7 +163,7 @@ defmodule ExPhil.Native.NIFTest do
   end
 
   backend_test "the module loaded again keeps sessions and their types", %{backend: backend} do
-    policy = ExPhil.Native.TestSupport.Policies.checkpoint()
+    policy = Policies.checkpoint()
 
     code = """
     alias ExPhil.Native.{Policy, NIF}
@@ -194,13 +195,12 @@ defmodule ExPhil.Native.NIFTest do
     assert output =~ "SOUND"
   end
 
-  backend_test "the VM stops cleanly while calls run", %{backend: backend} do
-    policy = ExPhil.Native.TestSupport.Policies.checkpoint()
-
-    code = """
+  # Calls of six processes, for which the library's threads copy frames or compute, while the VM halts.
+  defp halting(backend, frames) do
+    """
     alias ExPhil.Native.Policy
-    model = Policy.load!(#{inspect(policy)}, backend: #{inspect(backend)})
-    frames = :binary.copy(<<1.0::float-32-little>>, 13 * 5000)
+    model = Policy.load!(#{inspect(Policies.checkpoint())}, backend: #{inspect(backend)})
+    frames = :binary.copy(<<1.0::float-32-little>>, 13 * #{frames})
     main = self()
     for _ <- 1..6, do: spawn(fn ->
       session = Policy.new_session!(model)
@@ -209,10 +209,18 @@ defmodule ExPhil.Native.NIFTest do
     for _ <- 1..12, do: receive(do: (:called -> :ok))
     System.halt(0)
     """
+  end
 
+  backend_test "the VM stops cleanly while calls run", %{backend: backend} do
     for _ <- 1..5 do
-      {output, status} = peer(code, library())
+      {output, status} = peer(halting(backend, 5000), slow_exit() ++ library())
       assert {status, output} == {0, ""}
     end
+  end
+
+  @tag :fake_cuda
+  test "the VM stops cleanly while calls run over the fake driver" do
+    {output, status} = FakeCuda.run(halting(:cuda, 200_000), slow_exit())
+    assert {status, output} == {0, ""}
   end
 end

@@ -11,11 +11,12 @@ namespace exphil::core::gated {
 using formulas::Cell;
 
 const std::vector<Names>& all_names() {
-  static const std::vector<Names> all = {{"gru", Cell::gru, {"r", "z", "n"}},
-                                         {"lstm", Cell::lstm, {"i", "f", "g", "o"}},
-                                         {"min_gru", Cell::min_gru, {"gate", "candidate"}},
-                                         {"min_lstm", Cell::min_lstm, {"forget", "input", "candidate"}}};
-  return all;
+  static const auto* const all =  // never destroyed
+      new std::vector<Names>{{"gru", Cell::gru, {"r", "z", "n"}},
+                             {"lstm", Cell::lstm, {"i", "f", "g", "o"}},
+                             {"min_gru", Cell::min_gru, {"gate", "candidate"}},
+                             {"min_lstm", Cell::min_lstm, {"forget", "input", "candidate"}}};
+  return *all;
 }
 
 const Names* names_of(const std::string& architecture) {
