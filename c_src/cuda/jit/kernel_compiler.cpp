@@ -6,16 +6,19 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <mutex>
 #include <sstream>
 
 #include "core/environment.hpp"
 #include "core/error.hpp"
 #include "core/hash.hpp"
+#include "core/work/stop_at_unload.hpp"
 #include "cuda/device/driver.hpp"
 #include "cuda/device/settings.hpp"
 #include "cuda/jit/disk_cache.hpp"
@@ -88,6 +91,51 @@ void choose_architecture(int architecture, CompileInput* input) {
   input->options.push_back(core::message("--gpu-architecture=", input->ptx ? "compute_" : "sm_", newest,
                                          compiles_warpgroups(architecture) && !input->ptx ? "a" : ""));
 }
+
+// NVRTC has destructors that run when the process ends, and a thread may compile then. What is registered
+// after them runs before them: it keeps others from NVRTC, and waits for those who are inside.
+class CompileGate {
+ public:
+  // Once the process ends, never returns.
+  void enter() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [&] { return !stopped_; });
+    ++inside_;
+  }
+  void leave() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    --inside_;
+    changed_.notify_all();
+  }
+  void stop() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    stopped_ = true;
+    changed_.wait(lock, [&] { return inside_ == 0; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int inside_ = 0;
+  bool stopped_ = false;
+};
+
+CompileGate& compile_gate() {
+  static auto* const gate = new CompileGate;  // never destroyed
+  return *gate;
+}
+
+// Around what a thread does with NVRTC, of which any part may have registered a destructor.
+class InsideGate {
+ public:
+  InsideGate() { compile_gate().enter(); }
+  ~InsideGate() {
+    std::atexit([] { compile_gate().stop(); });
+    compile_gate().leave();
+  }
+  InsideGate(const InsideGate&) = delete;
+  InsideGate& operator=(const InsideGate&) = delete;
+};
 
 // NVRTC's program, destroyed on every exit path.
 class Program {
@@ -164,7 +212,8 @@ std::string cache_key(const CompileInput& input) {
   return parts.hash128_hex();
 }
 
-std::string compile(const CompileInput& input) {
+std::string compile_inside(const CompileInput& input) {
+  const InsideGate inside;
   const Program program(input);
   std::vector<const char*> options;
   for (const std::string& option : input.options) options.push_back(option.c_str());
@@ -177,6 +226,23 @@ std::string compile(const CompileInput& input) {
          " with", all, ": ", nvrtc().nvrtcGetErrorString(result), "\n", program.log());
   }
   return program.image(input.ptx);
+}
+
+// Most of NVRTC's destructors are registered by what is compiled first. A small kernel is sooner done.
+void compile_small_kernel(const CompileInput& input) noexcept {
+  try {
+    CompileInput small;
+    small.file = "small.cu", small.source = "extern \"C\" __global__ void small(float* p) { *p = expf(*p); }";
+    small.options = {input.options.front()}, small.ptx = input.ptx;  // the architecture
+    compile_inside(small);
+  } catch (...) {  // what is wrong concerns the kernel behind it too
+  }
+}
+
+std::string compile(const CompileInput& input) {
+  static std::once_flag* const once = new std::once_flag;
+  std::call_once(*once, [&] { compile_small_kernel(input); });
+  return compile_inside(input);
 }
 
 std::string compile_to_cubin(const KernelSpec& spec, int architecture) {

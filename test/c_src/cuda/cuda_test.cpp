@@ -107,6 +107,14 @@ RunResult run_tests(const std::string& tag, const std::map<std::string, std::str
   return result;
 }
 
+RunResult run_with_slow_exit(const std::string& tag) {
+#if defined(__SANITIZE_ADDRESS__)
+  return run_tests(tag, {});  // its runtime has to be the first library
+#else
+  return run_tests(tag, {{"LD_PRELOAD", EXPHIL_SLOW_EXIT}});
+#endif
+}
+
 RunResult run_over_fake(const std::string& tag, std::map<std::string, std::string> variables) {
   variables.emplace("EXPHIL_NATIVE_LIBCUDA", EXPHIL_FAKE_CUDA);
   return run_tests(tag, variables);

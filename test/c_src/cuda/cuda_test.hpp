@@ -55,6 +55,7 @@ struct RunResult {
 // opened, so every kind of driver needs its own process.
 RunResult run_tests(const std::string& tag, const std::map<std::string, std::string>& variables);
 // The same over the fake driver.
+RunResult run_with_slow_exit(const std::string& tag);  // support/slow_exit.cpp
 RunResult run_over_fake(const std::string& tag, std::map<std::string, std::string> variables = {});
 // Ends the test, with the child's output, where the child failed.
 void require_passed(const RunResult& run);

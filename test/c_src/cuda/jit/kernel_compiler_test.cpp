@@ -4,7 +4,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cstdlib>
 #include <filesystem>
+#include <future>
 #include <set>
 #include <thread>
 
@@ -273,6 +276,27 @@ TEST_CASE("threads compile different and equal kernels at the same time", "[cuda
     CHECK(is_elf(images[i]));
     CHECK(images[i] == images[i + 1]);
   }
+}
+
+// Of the process of the next test.
+TEST_CASE("a process ends while its threads compile kernels", "[.compiles_at_exit]") {
+  static std::promise<void> begun;
+  static std::atomic<int> compiled{0};
+  for (int i = 0; i < 3; ++i) {
+    std::thread([] {
+      for (;;) {
+        cuda::compile_to_cubin({"common/convert.cu", "convert_widen", {"ELEMENT=1"}}, 90);
+        if (++compiled == 2) begun.set_value();
+      }
+    }).detach();
+  }
+  begun.get_future().wait();
+  std::exit(0);
+}
+
+TEST_CASE("a process may end while kernels compile", "[cuda][nvrtc]") {
+  if (!have_nvrtc()) return;
+  require_passed(run_with_slow_exit("[.compiles_at_exit]"));
 }
 
 }  // namespace
