@@ -240,8 +240,10 @@ void compile_small_kernel(const CompileInput& input) noexcept {
 }
 
 std::string compile(const CompileInput& input) {
-  static std::once_flag* const once = new std::once_flag;
-  std::call_once(*once, [&] { compile_small_kernel(input); });
+  // Not by std::call_once, whose thread-local data of libstdc++ would have to be static here: where JAX is
+  // loaded there is no room for it.
+  static const bool begun = (compile_small_kernel(input), true);
+  (void)begun;
   return compile_inside(input);
 }
 
