@@ -18,7 +18,6 @@
 #include "core/environment.hpp"
 #include "core/error.hpp"
 #include "core/hash.hpp"
-#include "core/work/stop_at_unload.hpp"
 #include "cuda/device/driver.hpp"
 #include "cuda/device/settings.hpp"
 #include "cuda/jit/disk_cache.hpp"
