@@ -7,9 +7,7 @@ defmodule ExPhil.Native.TestSupport.FakeCuda do
 
   alias ExPhil.Native.TestSupport.{Peer, Policies}
 
-  # Where make builds.
-  defp build, do: Path.expand(System.get_env("BUILD", "build"))
-  defp fake_library, do: Path.join(build(), "libfake_cuda.so")
+  defp fake_library, do: Path.join(Peer.build(), "libfake_cuda.so")
 
   @doc "Runs code there. `variables` are further ones of the environment, as FAKE_CUDA_DELAY and FAKE_CUDA_LOST."
   def run(code, variables \\ []), do: Peer.peer(code, variables ++ environment())
@@ -45,7 +43,7 @@ defmodule ExPhil.Native.TestSupport.FakeCuda do
   defp environment do
     [
       {"EXPHIL_NATIVE_LIBCUDA", fake_library()},
-      {"EXPHIL_NATIVE_CACHE", Path.join(build(), "kernel_cache")},
+      {"EXPHIL_NATIVE_CACHE", Path.join(Peer.build(), "kernel_cache")},
       {"EXPHIL_NATIVE_POLICY", "team=1,inline_obs=0,batch_agents=1"},
       {"FAKE_CUDA_STEPS", "1"} | Peer.library()
     ]

@@ -16,12 +16,15 @@ defmodule ExPhil.Native.TestSupport.Peer do
   @doc "The environment in which the peer loads the library that this VM loaded."
   def library, do: [{"EXPHIL_NATIVE_NIF", ExPhil.Native.info().nif.path}]
 
+  @doc "Where make builds."
+  def build, do: Path.expand(System.get_env("BUILD", "build"))
+
   @doc """
   The environment in which the peer takes a while to end after everything is destroyed (slow_exit.cpp); where make has not built that,
   it ends at once.
   """
   def slow_exit do
-    library = Path.join(Path.expand(System.get_env("BUILD", "build")), "libslow_exit.so")
+    library = Path.join(build(), "libslow_exit.so")
     if File.exists?(library), do: [{"LD_PRELOAD", library}], else: []
   end
 end
