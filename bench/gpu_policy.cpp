@@ -3,9 +3,10 @@
 //   make build/bench/gpu_policy
 //   EXPHIL_NATIVE_KERNELS=kernels build/bench/gpu_policy ../shared/melee [check|time|windows|armed|batch|all]
 //   [TUNING ...]
-// FRAMES and AGENTS in the environment bound the length of the checks and the largest batch; PRECISION is
-// that of the weights and STATES that of the states, "f32" where they are missing. TUNING is "default" or a
-// list for EXPHIL_NATIVE_POLICY (cuda/policy/tuning.hpp): "team=8,threads=256".
+// FRAMES and AGENTS in the environment bound the length of the checks and the largest batch, LEAST the
+// smallest one that "batch" times, 256 where it is missing; PRECISION is that of the weights and STATES that
+// of the states, "f32" where they are missing. TUNING is "default" or a list for EXPHIL_NATIVE_POLICY
+// (cuda/policy/tuning.hpp): "team=8,threads=256".
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -324,8 +325,8 @@ void run(const std::string& melee, const std::string& mode, const std::string& t
   if (mode == "windows") check.windows();
   if (mode == "all" || mode == "armed") armed_sessions(policy, check);
   if (mode == "armed") return;
-  if (mode == "batch") {  // of 256 agents and more
-    time_batches(*policy, check, 256, most_agents);
+  if (mode == "batch") {
+    time_batches(*policy, check, from_environment("LEAST", 256), most_agents);
     return;
   }
   if (mode != "check") time_window_sessions(policy, check);

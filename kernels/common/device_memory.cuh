@@ -71,6 +71,15 @@ EXPHIL_DEVICE float4 load_ahead(const float* from) {
 #endif
 }
 
+// Brings the line of an address of global memory to the L2.
+EXPHIL_DEVICE void fetch_ahead(const void* from) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
+#else
+  (void)from;
+#endif
+}
+
 // Writes 16 or 8 bytes, aligned to their size, to global memory in one access: the compiler takes some stores
 // of a float4 apart. For results only: the compiler may move the store past other accesses of memory.
 EXPHIL_DEVICE void store_wide(void* to, float4 value) {

@@ -185,10 +185,11 @@ struct CellAheadArguments : RowStates {
   float* out;  // {rows, layers, gates, units}
 };
 
-// policy/batch_frame.cu. Of layer i, the products are i * layer_stride bytes on, the states i * layer_floats.
-struct FrameArguments : RowStates {
+// A launch that computes a whole frame of a batch, and waits for the frames, which may come later than it:
+// policy/batch_frame.cu and scan_frame.cu. Of layer i, weights are i * layer_stride bytes on, the states i *
+// layer_floats.
+struct AwaitedFrames : RowStates {
   int tile_rows, chunk_rows;  // agents of a tile, and of those at a time
-  // It waits for its frames, which may come later than it.
   // Of chunk c of tile t, word (t chunks + c) kArrivedWords: `number` when its frames are there.
   const unsigned long long* arrived;
   unsigned long long number;
@@ -197,13 +198,28 @@ struct FrameArguments : RowStates {
   // {tiles, blocks of a cluster}: each gets the number when its block has written answers and states; not
   // where the output is not in the launch.
   unsigned long long* finished;
-  const float* frames;         // {rows, padded frame}, in host memory
-  float* h;                    // {rows, layers, gates, units}: U h + b of the states
-  int known;                   // not 0: they are there; otherwise the launch makes them
-  float epsilon, out_epsilon;  // of the norms of hidden before a layer, and before the output
-  ProductMatrix of_x, of_h, of_out;
+  const float* frames;  // {rows, padded frame}, in host memory
+  float* out;           // {rows, outputs}; or {rows, hidden}
   long long layer_stride, layer_floats;
-  float* out;  // {rows, outputs}; or {rows, hidden}
+  float epsilon, out_epsilon;  // of the norms of hidden before a layer, and before the output
+  ProductMatrix of_out;        // the output
+};
+
+// policy/batch_frame.cu
+struct FrameArguments : AwaitedFrames {
+  float* h;   // {rows, layers, gates, units}: U h + b of the states
+  int known;  // not 0: they are there; otherwise the launch makes them
+  ProductMatrix of_x, of_h;
+};
+
+// policy/scan_frame.cu
+struct ScanFrameArguments : AwaitedFrames {
+  ProductMatrix of_input, of_in, of_parts, of_hidden;
+  ShortMatrix of_dt;
+  const float *taps, *taps_bias;  // of the convolution: {taps, channels}, {channels}
+  const float *a, *d;             // {channels, states}, {channels}
+  float input_epsilon;            // of the norm of the frame
+  int decays_input;               // as in ScanArguments
 };
 
 // policy/cell_walk.cu, without h, carry and step.

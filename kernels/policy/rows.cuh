@@ -28,15 +28,20 @@ __device__ __forceinline__ StatePlace layer_state(const RowStates& rows, long lo
   return {state.from + rows.state_offset, state.to + rows.state_offset};
 }
 
-// Row c of a short product, activated. values: what it reads.
+// Row c of a short product, activated. values: what it reads; weights: of the row, `stride` groups apart.
+template <int kProduct>
+__device__ __forceinline__ float short_row(const ShortMatrix& matrix, const Group* weights, int stride,
+                                           const float* values, int c, float bias) {
+  constexpr Product product = kNetwork.products[kProduct];
+  constexpr int kRows = kNetwork.rows(product);
+  const float sum = dot_short<size_of(product.in)>(weights, stride, reinterpret_cast<const float4*>(values));
+  return activated<kProduct, 0>(__fadd_rn(scaled(sum, matrix.bias + kRows, c), bias));
+}
 template <int kProduct>
 __device__ __forceinline__ float short_row(const ShortMatrix& matrix, const float* values, int c,
                                            float bias) {
-  constexpr Product product = kNetwork.products[kProduct];
-  constexpr int kRows = kNetwork.rows(product);
-  const float sum = dot_short<size_of(product.in)>(static_cast<const Group*>(matrix.weights) + c, kRows,
-                                                   reinterpret_cast<const float4*>(values));
-  return activated<kProduct, 0>(__fadd_rn(scaled(sum, matrix.bias + kRows, c), bias));
+  constexpr int kRows = kNetwork.rows(kNetwork.products[kProduct]);
+  return short_row<kProduct>(matrix, static_cast<const Group*>(matrix.weights) + c, kRows, values, c, bias);
 }
 
 // Stores the last inputs of one channel of a convolution as the state's history. in: the array of its input.

@@ -7,7 +7,6 @@
 #include "core/work/parallel.hpp"
 #include "cuda/device/doorbell.hpp"
 #include "cuda/device/stream_copy.hpp"
-#include "cuda/policy/batch_frame.hpp"
 #include "cuda/policy/frame_rows.hpp"
 #include "cuda/policy/wait.hpp"
 
@@ -40,8 +39,8 @@ void FrameLane::reserve(std::int64_t rows) {
                         count * static_cast<std::size_t>(kernels_.frame()->team()) * sizeof(std::uint64_t);
   arrived_ = pinned.allocate(flags), finished_ = pinned.allocate(words);
   std::memset(arrived_.data(), 0, flags), std::memset(finished_.data(), 0, words);
-  h_ = context_.device_pool().allocate(count * static_cast<std::size_t>(kernels_.values_ahead()) *
-                                       sizeof(float));
+  const auto values = static_cast<std::size_t>(kernels_.values_ahead());
+  if (values > 0) h_ = context_.device_pool().allocate(count * values * sizeof(float));
   if (!kernels_.frame()->has_outputs()) rest_.reserve(context_, dims_, static_cast<std::int64_t>(count));
   capacity_ = static_cast<std::int64_t>(count);
 }
@@ -81,7 +80,7 @@ bool FrameLane::run(const Slice& batch, CUevent after, const SliceHooks& hooks) 
 }
 
 void FrameLane::launch(const Slice& batch, CUevent after, const SliceHooks& hooks) {
-  policy::FrameArguments a{};
+  policy::AwaitedFrames a{};
   a.states = as_pointer<policy::StatePlace>(states_.device_address());
   a.rows = batch.job.rows, a.seq = 1, a.sequences = static_cast<int>(batch.job.rows);
   a.missed = as_pointer<unsigned long long>(arrived_.device_address());
@@ -90,15 +89,14 @@ void FrameLane::launch(const Slice& batch, CUevent after, const SliceHooks& hook
   a.number = number_;
   a.nanoseconds = static_cast<unsigned long long>(tuning_.armed_microseconds) * 1000;
   a.frames = as_pointer<float>(frames_.device_address());
-  a.known = hooks.group != nullptr && hooks.known ? 1 : 0;
-  a.h = a.known != 0 ? hooks.group->products() : h_.as<float>();
+  const bool known = hooks.group != nullptr && hooks.known;
   RowJob rest;
   rest.rows = batch.job.rows, rest.batch = true;
   rest.out = as_pointer<float>(batch.pinned_out != 0 ? batch.pinned_out : out_.device_address());
   const bool has_outputs = kernels_.frame()->has_outputs();
-  a.out = has_outputs ? rest.out : rest_.in.as<float>();
+  a.out = has_outputs ? rest.out : kernels_.hidden(rest_);
   context_.check(driver().cuStreamWaitEvent(stream_.handle(), after, 0), "cuStreamWaitEvent");
-  kernels_.enqueue_frame(stream_.handle(), a);
+  kernels_.enqueue_frame(stream_.handle(), a, known ? hooks.group->products() : h_.as<float>(), known);
   if (!has_outputs) kernels_.enqueue_output(stream_.handle(), rest_, rest);
   done_.record(stream_.handle());
 }
@@ -130,7 +128,7 @@ void FrameLane::let_begin(std::int64_t chunk) {
 }
 
 void FrameLane::let_all_begin(std::int64_t rows) {
-  const BatchFrame::Split split = kernels_.frame()->split(rows);
+  const FrameLaunch::Split split = kernels_.frame()->split(rows);
   for (std::int64_t chunk = 0; chunk < split.tiles * split.chunks; ++chunk) let_begin(chunk);
 }
 
@@ -139,7 +137,7 @@ void FrameLane::let_all_begin(std::int64_t rows) {
 template <class Launch>
 void FrameLane::copy_frames(const Slice& batch, Launch launch) {
   const std::int64_t rows = batch.job.rows, row_bytes = 4 * std::int64_t{dims_.frame_size()};
-  const BatchFrame::Split split = kernels_.frame()->split(rows);
+  const FrameLaunch::Split split = kernels_.frame()->split(rows);
   const std::int64_t all = split.tiles * split.chunks;
   const bool alone = rows * row_bytes < kAwaitedAlone;
   std::atomic<std::int64_t> next{0};

@@ -1,4 +1,4 @@
-// A batch of agents whose frame is one launch (batch_frame.hpp). It is launched first, and waits on the
+// A batch of agents whose frame is one launch (frame_launch.hpp). It is launched first, and waits on the
 // device while the library's threads copy the frames into page-locked memory: the device computes a chunk of
 // agents as soon as their frames are there. Used by cuda/policy/slices.cpp; one call at a time, with the
 // context current.
@@ -46,7 +46,7 @@ class FrameLane {
   Event done_;
   std::int64_t capacity_ = 0;           // agents
   PinnedBuffer frames_, states_, out_;  // in the order of the batch
-  PinnedBuffer arrived_;                // FrameArguments::missed, and from the next line on its arrived
+  PinnedBuffer arrived_;                // AwaitedFrames::missed, and from the next line on its arrived
   PinnedBuffer finished_;
   DeviceBuffer h_;
   RowBuffers rest_;                 // where the launch ends with hidden

@@ -6,19 +6,23 @@
 #include <iterator>
 
 #include "core/error.hpp"
+#include "cuda/policy/scan_frame.hpp"
 #include "kernels/policy/cell_batch_layout.cuh"
 
 namespace exphil::cuda {
 namespace {
 
 constexpr std::int64_t kFirstTickets = 4;
-// Rounds of all teams in clusters; for larger batches the row kernels are faster, where a batch's frame of a
-// layer is one launch from the second round on (bench/results/gated.md).
-std::int64_t rounds_of_teams(const policy::Network& n, const PolicyTuning& tuning) {
+// Rounds of all teams in clusters; for larger batches the row kernels are faster, from the second round on
+// where a batch's frame of a layer, or of the policy, is one launch (bench/results).
+std::int64_t rounds_of_teams(const DeviceProperties& device, const PolicyDims& dims,
+                             const PolicyTuning& tuning) {
+  const policy::Network& n = dims.network();
   const auto in_one_launch = [&](const policy::GatedCell& cell) {
     return policy::cell_products(n, cell).x != policy::kNoPhase;
   };
-  return tuning.cell_batch > 0 && std::any_of(std::begin(n.cells), std::end(n.cells), in_one_launch) ? 1 : 2;
+  const bool cells = std::any_of(std::begin(n.cells), std::end(n.cells), in_one_launch);
+  return (tuning.cell_batch > 0 && cells) || scan_frame_shape(device, dims, tuning) ? 1 : 2;
 }
 
 }  // namespace
@@ -77,7 +81,7 @@ FusedSteps::FusedSteps(std::shared_ptr<Context> context, const PolicyDims& dims,
     limit_ = tuning.fused_limit >= 0
                  ? std::max<std::int64_t>(1, tuning.fused_limit)
                  : std::int64_t{few_->most_teams()} * few_->shape().agents *
-                       (few_->shape().cluster ? rounds_of_teams(dims.network(), tuning) : 1);
+                       (few_->shape().cluster ? rounds_of_teams(context_->properties(), dims, tuning) : 1);
     const auto count = static_cast<std::size_t>(limit_);
     const std::size_t in_bytes =
         count * (static_cast<std::size_t>(dims.frame_size()) * 4 + sizeof(policy::StatePlace));

@@ -5,6 +5,8 @@
 #include "core/error.hpp"
 #include "cuda/device/slow_call.hpp"
 #include "cuda/jit/kernel_compiler.hpp"
+#include "cuda/policy/batch_frame.hpp"
+#include "cuda/policy/scan_frame.hpp"
 #include "kernels/policy/cell_batch_layout.cuh"
 
 namespace exphil::cuda {
@@ -191,6 +193,9 @@ std::vector<KernelSpec> row_modules(const DeviceProperties& device, const Policy
         modules.empty() || modules.back().file != spec.file || modules.back().defines != spec.defines;
     if (next) modules.push_back(spec);
   }
+  if (const auto frame = scan_frame_shape(device, dims, tuning)) {
+    modules.push_back(scan_frame_kernel(dims, *frame));
+  }
   for (int cell = 0; cell < policy::kMostPhases; ++cell) {
     const auto frame = batch_frame_shape(device, dims, tuning, cell);
     if (frame) modules.push_back(batch_frame_kernel(dims, cell, *frame));
@@ -252,9 +257,10 @@ RowKernels::RowKernels(Context& context, const PolicyDims& dims, const PolicyTun
     cell_products_ = products;  // it is the layer's only cell
   }
   for (int cell = 0; cell < policy::kMostPhases; ++cell) {
-    if (!frame_) frame_ = BatchFrame::find(context, dims, tuning, cell);
+    if (!frame_) frame_ = find_batch_frame(context, dims, tuning, cell);
     walks_[static_cast<std::size_t>(cell)] = CellWalk::find(context, dims, tuning, cell);
   }
+  if (!frame_) frame_ = find_scan_frame(context, dims, tuning);
   pipeline_ = LayerPipeline::find(context, dims, tuning);
 }
 

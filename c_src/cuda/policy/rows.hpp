@@ -15,9 +15,9 @@
 
 #include "core/policy/config.hpp"
 #include "cuda/device/context.hpp"
-#include "cuda/policy/batch_frame.hpp"
 #include "cuda/policy/cell_walk.hpp"
 #include "cuda/policy/dims.hpp"
+#include "cuda/policy/frame_launch.hpp"
 #include "cuda/policy/layer_pipeline.hpp"
 #include "cuda/policy/pack.hpp"
 #include "cuda/policy/tuning.hpp"
@@ -77,10 +77,12 @@ class RowKernels {
   // About how many kernels a batch's job launches.
   int launches() const;
   // A batch's frame in one launch, or up to the phases of the output; null: there is none.
-  const BatchFrame* frame() const { return frame_ ? &*frame_ : nullptr; }
-  // arguments: all but the weights and what the network has.
-  void enqueue_frame(CUstream stream, policy::FrameArguments arguments) const;
-  // The phases of the output, of the hidden values in buffers.in.
+  const FrameLaunch* frame() const { return frame_ ? &*frame_ : nullptr; }
+  // frames: all but the weights and what the network has. ahead: of all rows, what enqueue_ahead() writes,
+  // where values_ahead() is not 0; the launch makes it where it is not known.
+  void enqueue_frame(CUstream stream, policy::AwaitedFrames frames, float* ahead, bool known) const;
+  // Where a job has its hidden values, {rows, hidden}; and the phases of the output, of those.
+  float* hidden(const RowBuffers& buffers) const;
   void enqueue_output(CUstream stream, RowBuffers& buffers, const RowJob& job) const;
   // Values of a row of a batch that can be found before its frame is there, and the launch that finds them.
   // states: of the rows, for the device to read. None: a batch has none.
@@ -98,6 +100,9 @@ class RowKernels {
   // Dynamic shared memory of a kernel of warpgroups.
   std::size_t shared_of(const policy::Phase& phase, const std::string& entry) const;
   const float* address(const RowLayout::Part& part) const { return part.in(weights_.as<void>()); }
+  // enqueue_frame() of a network of cells, and of one of scans.
+  void enqueue_cells(CUstream stream, const policy::AwaitedFrames& frames, float* ahead, bool known) const;
+  void enqueue_scans(CUstream stream, const policy::AwaitedFrames& frames) const;
   policy::ProductMatrix matrix(const RowLayout::Phase& product) const;
   policy::ShortMatrix short_matrix(const RowLayout::Phase& product) const;
 
@@ -109,7 +114,7 @@ class RowKernels {
   DeviceBuffer weights_;
   BlockKernels input_, layer_, output_;
   policy::CellProducts cell_products_;  // of the layer, where a batch's frame of it is one launch
-  std::optional<BatchFrame> frame_;
+  std::optional<FrameLaunch> frame_;
   std::array<std::optional<CellWalk>, policy::kMostPhases> walks_;  // by cell
   std::optional<LayerPipeline> pipeline_;
 };

@@ -285,28 +285,13 @@ void RowKernels::enqueue_ahead(CUstream stream, const policy::StatePlace* states
   const policy::GatedCell& p = n.cells[cell];
   policy::CellAheadArguments a{};
   a.states = states, a.rows = rows, a.seq = 1, a.sequences = static_cast<int>(rows);
-  a.of_h = matrix(layout_.layers.front()[number_of(n.layer, Kind::product, cell_products_.h)]);
+  a.of_h = matrix(layout_.layers.front()[number_of(n.layer, policy::Kind::product, cell_products_.h)]);
   a.layer_stride = layer_stride(), a.layer_floats = n.layer_floats;
   a.out = to;
   Dim3 grid = batch_grid(n, p, rows, true);
   grid.z = static_cast<unsigned>(n.layers);
-  launch(context_, layer_[number_of(n.layer, Kind::cell, cell)][4], grid,
+  launch(context_, layer_[number_of(n.layer, policy::Kind::cell, cell)][4], grid,
          {static_cast<unsigned>(policy::kBatchThreads)}, 0, stream, a);
-}
-
-void RowKernels::enqueue_frame(CUstream stream, policy::FrameArguments a) const {
-  const policy::Network& n = dims_.network();
-  const RowLayout::Block& layer = layout_.layers.front();
-  const policy::Product& x = n.products[cell_products_.x];
-  a.of_x = matrix(layer[number_of(n.layer, Kind::product, cell_products_.x)]);
-  a.of_h = matrix(layer[number_of(n.layer, Kind::product, cell_products_.h)]);
-  std::memcpy(&a.epsilon, &x.epsilon, sizeof(a.epsilon));
-  if (frame_->has_outputs()) {
-    a.of_out = matrix(layout_.output.front());
-    std::memcpy(&a.out_epsilon, &n.products[policy::output_product(n)].epsilon, sizeof(a.out_epsilon));
-  }
-  a.layer_stride = layer_stride(), a.layer_floats = n.layer_floats;
-  frame_->enqueue(context_, stream, a);
 }
 
 void RowKernels::enqueue_output(CUstream stream, RowBuffers& buffers, const RowJob& job) const {

@@ -187,6 +187,7 @@ const std::map<std::string, Runner>& runners() {
       {"policy_cell_rest", run_entry<policy::CellBatchArguments>},
       {"policy_cell_ahead", run_entry<policy::CellAheadArguments>},
       {"policy_batch_frame", run_entry<policy::FrameArguments>},
+      {"policy_scan_frame", run_entry<policy::ScanFrameArguments>},
       {"policy_cell_wide", run_entry<policy::CellBatchArguments>},
       {"policy_heads_batch", run_entry<policy::HeadsArguments>},
       {"policy_heads_time", run_entry<policy::HeadsArguments>},

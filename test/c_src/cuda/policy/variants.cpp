@@ -7,6 +7,7 @@
 #include "cuda/policy/gradient_kernels.hpp"
 #include "cuda/policy/layer_pipeline.hpp"
 #include "cuda/policy/rows.hpp"
+#include "cuda/policy/scan_frame.hpp"
 #include "cuda/policy/team.hpp"
 #include "cuda/policy/training_kernels.hpp"
 #include "cuda/policy/window.hpp"
@@ -73,6 +74,13 @@ void append_batch_frame(const PolicyDims& dims, std::vector<KernelSpec>* all) {
   device.compute_major = 9, device.max_shared_per_block = 227 * 1024;
   const auto shape = batch_frame_shape(device, dims, PolicyTuning(), 0);
   if (shape) all->push_back(batch_frame_kernel(dims, 0, *shape));
+}
+
+void append_scan_frame(const PolicyDims& dims, std::vector<KernelSpec>* all) {
+  DeviceProperties device;
+  device.compute_major = 9, device.max_shared_per_block = 227 * 1024;
+  const auto shape = scan_frame_shape(device, dims, PolicyTuning());
+  if (shape) all->push_back(scan_frame_kernel(dims, *shape));
 }
 
 // What ExPhil plays, and sizes that need padding.
@@ -184,6 +192,9 @@ std::vector<KernelSpec> policy_kernel_variants() {
   for (const PolicyDims& d : {melee, odd, wide, exphil, mean, normed, bytes}) {
     for (const KernelSpec& spec : row_kernels(d)) all.push_back(spec);
   }
+  // A channel's states in as many lanes as there are, channels in several passes.
+  const PolicyDims passes = dims(sizes(128, 192, 40, 3, 8, 90, 9, 1));
+  for (const PolicyDims& d : {melee, exphil, bytes, melee_bf16, passes}) append_scan_frame(d, &all);
   // Each cell with each kind of padding, and what ExPhil plays.
   for (const char* architecture : {"gru", "lstm", "min_gru", "min_lstm"}) {
     for (const test::GatedSpec& spec : gated_variants(architecture)) {
