@@ -58,14 +58,7 @@ class FrameNews : protected FrameSums {
   __device__ __forceinline__ void lead() const {
     const int chunks = divide_up(args_.tile_rows, args_.chunk_rows);
     for (int chunk = 0; chunk < chunks_; ++chunk) {
-      const unsigned long long* const flag = args_.arrived + (tile_ * chunks + chunk) * kArrivedWords;
-      const unsigned long long end = nanoseconds() + args_.nanoseconds;
-      bool come = false;
-      do {
-        come = load_system(flag) == args_.number;
-      } while (!come && nanoseconds() < end);
-      if (!come) store_system(args_.missed, args_.number);
-      fence_system();
+      await_frames_of(args_, tile_ * chunks + chunk);
       for (int rank = 0; rank < TEAM; ++rank) {
         device::send(&shared_.come.news_place, rank, 0.0f, &shared_.come.news[chunk]);
       }

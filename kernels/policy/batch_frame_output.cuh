@@ -92,8 +92,7 @@ class FrameOutput : protected FrameLayer {
     }
     sync();
     if (thread_ != 0) return;
-    fence_system();
-    store_system(args_.finished + tile_ * TEAM + rank_, args_.number);
+    tell_finished(args_);
   }
 
   // For the launches of the output's phases; a block writes some rows.

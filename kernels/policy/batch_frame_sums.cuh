@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/common/device_memory.cuh"
+#include "kernels/policy/awaited_frames.cuh"
 #include "kernels/policy/batch_frame_layout.cuh"
 #include "kernels/policy/cell_batch.cuh"
 

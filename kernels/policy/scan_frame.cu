@@ -77,8 +77,7 @@ class ScanFrame : ScanFrameLayer {
     }
     __syncthreads();
     if (thread_ != 0) return;
-    fence_system();
-    store_system(args_.finished + blockIdx.x, args_.number);
+    tell_finished(args_);
   }
 };
 

@@ -68,14 +68,7 @@ class ScanFrameNews : protected ScanFrameSums {
   }
   // One thread asks the host for the frames of the tile, and tells all blocks.
   __device__ __forceinline__ void lead() const {
-    const unsigned long long* const flag = args_.arrived + blockIdx.x / TEAM * kArrivedWords;
-    const unsigned long long end = nanoseconds() + args_.nanoseconds;
-    bool come = false;
-    do {
-      come = load_system(flag) == args_.number;
-    } while (!come && nanoseconds() < end);
-    if (!come) store_system(args_.missed, args_.number);
-    fence_system();
+    await_frames_of(args_, static_cast<int>(blockIdx.x) / TEAM);
     for (int rank = 0; rank < TEAM; ++rank) {
       device::send(&shared_.mean[0], rank, 0.0f, word_of(Round::news));
     }

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "kernels/common/device_memory.cuh"
+#include "kernels/policy/awaited_frames.cuh"
 #include "kernels/policy/product.cuh"
 #include "kernels/policy/rows.cuh"
 #include "kernels/policy/scan_frame_layout.cuh"
