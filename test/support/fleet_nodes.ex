@@ -22,6 +22,8 @@ defmodule ExPhil.Native.TestSupport.FleetNodes do
       fn -> :ok end
     else
       {_, 0} = System.cmd("epmd", ["-daemon"])
+      # The command may return before the daemon listens.
+      Waiting.until(fn -> match?({:ok, _}, :erl_epmd.names()) end)
       {:ok, _} = Node.start(:"exphil_#{System.pid()}_#{System.unique_integer([:positive])}", :shortnames)
       fn -> Node.stop() end
     end
