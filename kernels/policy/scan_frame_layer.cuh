@@ -188,7 +188,7 @@ class ScanFrameLayer : protected ScanFrameNews {
     }
   }
 
-  // The states of agents [0, kAhead) of channel c of the block.
+  // Where the lane's states of channel c of the block are in an agent's.
   __device__ __forceinline__ int place_of(int c) const {
     return (rank_ * kOwn + c) * kStates + thread_ % kAcross * kEach;
   }

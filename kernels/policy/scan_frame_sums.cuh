@@ -58,8 +58,8 @@ struct ScanFrameShared {
 };
 static_assert(sizeof(ScanFrameShared) == kShape.shared, "as the host has it");
 
-// A product in one block: of each output `kEach` values from rank * kEach on; or (kDepth) of the inner
-// dimension `kEach` values, for all columns.
+// A product in one block: of each output kEachOutput values from rank * kEachOutput on; or (kDepth) of the
+// inner dimension as many, for all columns.
 template <int kIndex, int kEachOutput, bool kDepth = false>
 struct BlockProduct : PhaseProduct<kIndex> {
   using P = PhaseProduct<kIndex>;
