@@ -189,7 +189,8 @@ struct CellAheadArguments : RowStates {
 // policy/batch_frame.cu and scan_frame.cu. Of layer i, weights are i * layer_stride bytes on, the states i *
 // layer_floats.
 struct AwaitedFrames : RowStates {
-  int tile_rows, chunk_rows;  // agents of a tile, and of those at a time
+  int tiles, spread;          // first_of_tile()
+  int tile_rows, chunk_rows;  // agents of a tile, and of those at a time, at most
   // Of chunk c of tile t, word (t chunks + c) kArrivedWords: `number` when its frames are there.
   const unsigned long long* arrived;
   unsigned long long number;

@@ -9,6 +9,10 @@
 namespace exphil {
 namespace policy {
 
+__device__ __forceinline__ long long first_of_tile(const AwaitedFrames& args, int tile) {
+  return first_of_tile(args.rows, args.tiles, args.spread, tile);
+}
+
 // By one thread of a cluster: asks the host until the frames of a chunk are there, by its number among those
 // of all tiles, or says that they did not come in time. What the host wrote before is visible to whom the
 // thread tells so.

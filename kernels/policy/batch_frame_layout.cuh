@@ -15,6 +15,14 @@ constexpr int kReadingWarps = 4;
 // Words from the flag of one tile of frames to the next one's, which another thread of the host may write.
 constexpr int kArrivedWords = 8;
 
+// The first row of tile `tile` of a batch. Tiles have as many rows, or the first one `spread` more than the
+// last one and those between in equal steps: the host copies the frames of one after another.
+constexpr long long first_of_tile(long long rows, int tiles, int spread, int tile) {
+  if (tiles < 2) return tile * rows;
+  const long long steps = 2LL * tiles * (tiles - 1);
+  return (2LL * (tiles - 1) * tile * rows + 1LL * tiles * spread * tile * (tiles - tile)) / steps;
+}
+
 // The one product after the layers, which then is in the same launch. kNoPhase: there are others.
 constexpr int output_product(const Network& n) {
   if (n.output.count != 1 || n.output.phases[0].kind != Kind::product) return kNoPhase;

@@ -64,8 +64,8 @@ class FrameSums {
         rank_(static_cast<int>(blockIdx.x) % TEAM),
         unit_(rank_ * kFrameUnits + lane_),
         tile_(static_cast<int>(blockIdx.x) / TEAM),
-        first_row_(static_cast<long long>(tile_) * args.tile_rows),
-        rows_(least(args.tile_rows, static_cast<int>(args.rows - first_row_))),
+        first_row_(first_of_tile(args, tile_)),
+        rows_(static_cast<int>(first_of_tile(args, tile_ + 1) - first_row_)),
         chunks_(divide_up(rows_, args.chunk_rows)) {}
 
  protected:

@@ -68,7 +68,7 @@ class ScanFrameNews : protected ScanFrameSums {
   }
   // One thread asks the host for the frames of the tile, and tells all blocks.
   __device__ __forceinline__ void lead() const {
-    await_frames_of(args_, static_cast<int>(blockIdx.x) / TEAM);
+    await_frames_of(args_, tile_);
     for (int rank = 0; rank < TEAM; ++rank) {
       device::send(&shared_.mean[0], rank, 0.0f, word_of(Round::news));
     }

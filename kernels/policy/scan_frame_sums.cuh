@@ -97,9 +97,9 @@ class ScanFrameSums {
         warp_(uniform(thread_ / 32)),
         lane_(thread_ % 32),
         rank_(static_cast<int>(blockIdx.x) % TEAM),
-        first_row_(static_cast<long long>(blockIdx.x / TEAM) * args.tile_rows),
-        rows_(uniform(static_cast<int>(args.rows - first_row_ < args.tile_rows ? args.rows - first_row_
-                                                                               : args.tile_rows))) {}
+        tile_(static_cast<int>(blockIdx.x) / TEAM),
+        first_row_(first_of_tile(args, tile_)),
+        rows_(uniform(static_cast<int>(first_of_tile(args, tile_ + 1) - first_row_))) {}
 
  protected:
   // A number that all lanes of a warp have, so that the compiler knows it: shuffles behind a loop whose end
@@ -297,7 +297,7 @@ class ScanFrameSums {
 
   const ScanFrameArguments& args_;
   ScanFrameShared& shared_;
-  const int thread_, warp_, lane_, rank_;
+  const int thread_, warp_, lane_, rank_, tile_;
   const long long first_row_;
   const int rows_;
   float4 held_[4][kFours];

@@ -33,7 +33,8 @@ std::optional<FrameLaunch> find_batch_frame(Context& context, const PolicyDims& 
   constexpr FrameLaunch::Range kFaster{96, 640, std::numeric_limits<std::int64_t>::max()};
   return FrameLaunch::find(
       context, batch_frame_kernel(dims, cell, *shape),
-      {shape->team, shape->rows, shape->chunk, shape->threads(), shape->shared, shape->outputs > 0}, kFaster);
+      {shape->team, shape->rows, shape->chunk, shape->threads(), shape->shared, shape->outputs > 0, false},
+      kFaster);
 }
 
 }  // namespace exphil::cuda

@@ -147,9 +147,9 @@ void FrameLane::copy_frames(const Slice& batch, Launch launch) {
     if (std::this_thread::get_id() == caller && !launched) launched = true, launch();
     for (; begin < end; ++begin) {
       const std::int64_t i = next.fetch_add(1, std::memory_order_relaxed), tile = i % split.tiles,
-                         chunk = i / split.tiles, first = tile * split.tile_rows + chunk * split.chunk_rows,
-                         last = std::min({rows, (tile + 1) * split.tile_rows, first + split.chunk_rows});
-      if (first >= last) continue;  // the last tile may have fewer
+                         chunk = i / split.tiles, first = split.first(tile) + chunk * split.chunk_rows,
+                         last = std::min(split.first(tile + 1), first + split.chunk_rows);
+      if (first >= last) continue;  // a tile may have fewer
       if (!stream_frames(dims_, batch, first, last - first, frames_.as<char>() + first * row_bytes)) {
         finite_ = false;
       }

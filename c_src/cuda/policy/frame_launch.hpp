@@ -12,6 +12,7 @@
 #include "cuda/device/context.hpp"
 #include "cuda/jit/launch.hpp"
 #include "kernels/policy/arguments.cuh"
+#include "kernels/policy/batch_frame_layout.cuh"
 
 namespace exphil::cuda {
 
@@ -19,10 +20,11 @@ class FrameLaunch {
  public:
   // Of a kernel: blocks of a cluster; agents of a tile, and at a time, at most; threads and bytes of shared
   // memory of a block; whether it has the output, or ends with hidden.
+  // spreads: the tiles whose frames are copied first have more agents.
   struct Shape {
     int team, rows, chunk, threads;
     long long shared;
-    bool has_outputs;
+    bool has_outputs, spreads;
   };
   // Numbers of agents for which it is faster than launches for each phase or layer; most_known: of a batch
   // of which it gets more than frames and states (FrameArguments::known).
@@ -36,10 +38,13 @@ class FrameLaunch {
   bool takes(std::int64_t rows, bool known) const {
     return rows <= range_.most_known && (known || (rows >= range_.least && rows <= range_.most));
   }
-  // How a batch that it takes is cut: the tiles as evenly as may be. The last tile, and the last chunk of a
-  // tile, may have fewer rows.
+  // How a batch that it takes is cut. Tiles have so many rows or fewer, and so has the last chunk of a tile.
   struct Split {
-    std::int64_t tiles, tile_rows, chunks, chunk_rows;  // chunks: of a tile
+    std::int64_t rows, tiles, spread, tile_rows, chunks, chunk_rows;  // chunks: of a tile
+    std::int64_t first(std::int64_t tile) const {
+      return policy::first_of_tile(rows, static_cast<int>(tiles), static_cast<int>(spread),
+                                   static_cast<int>(tile));
+    }
   };
   Split split(std::int64_t rows) const;
   std::int64_t team() const { return shape_.team; }
@@ -48,6 +53,7 @@ class FrameLaunch {
   template <class Arguments>
   void enqueue(Context& context, CUstream stream, Arguments arguments) const {
     const Split split = this->split(arguments.rows);
+    arguments.tiles = static_cast<int>(split.tiles), arguments.spread = static_cast<int>(split.spread);
     arguments.tile_rows = static_cast<int>(split.tile_rows);
     arguments.chunk_rows = static_cast<int>(split.chunk_rows);
     launch(context, function_, {static_cast<unsigned>(split.tiles * shape_.team)},

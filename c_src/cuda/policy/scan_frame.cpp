@@ -28,10 +28,10 @@ std::optional<FrameLaunch> find_scan_frame(Context& context, const PolicyDims& d
   const auto shape = scan_frame_shape(context.properties(), dims, tuning);
   if (!shape) return std::nullopt;
   constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::max();
-  return FrameLaunch::find(
-      context, scan_frame_kernel(dims, *shape),
-      {shape->team, shape->rows, shape->rows, policy::kScanFrameThreads, shape->shared, shape->outputs > 0},
-      {1, kAny, kAny});
+  return FrameLaunch::find(context, scan_frame_kernel(dims, *shape),
+                           {shape->team, shape->rows, shape->rows, policy::kScanFrameThreads, shape->shared,
+                            shape->outputs > 0, true},
+                           {1, kAny, kAny});
 }
 
 }  // namespace exphil::cuda

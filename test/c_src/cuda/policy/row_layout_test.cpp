@@ -2,6 +2,9 @@
 // (kernels/policy/row_layout.cuh).
 #include "kernels/policy/row_layout.cuh"
 
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <set>
 #include <utility>
@@ -10,6 +13,7 @@
 #include "cuda/policy/dims.hpp"
 #include "cuda/policy/gated_specs.hpp"
 #include "cuda/policy/rows.hpp"
+#include "kernels/policy/batch_frame_layout.cuh"
 #include "kernels/policy/cell_batch_layout.cuh"
 #include "support/catch.hpp"
 #include "support/mamba.hpp"
@@ -145,6 +149,30 @@ TEST_CASE("the kernels over many rows are those of the phases", "[cuda][policy]"
   CHECK(images.size() == modules.size());
   // Two shapes of each product, the factors of two norms, and two kinds of rows for the other phases.
   CHECK(kernels.size() == 5 * 3 + 2 + 2 * 2);
+}
+
+TEST_CASE("the tiles of a batch have all of its rows and the first ones more", "[policy][layout]") {
+  for (const std::int64_t rows : {1, 2, 15, 49, 64, 256, 285, 1024}) {
+    for (const int tiles : {1, 2, 3, 15, 33}) {
+      if (tiles > rows) continue;
+      for (const int spread : {0, 1, 4}) {
+        CAPTURE(rows, tiles, spread);
+        CHECK(policy::first_of_tile(rows, tiles, spread, 0) == 0);
+        CHECK(policy::first_of_tile(rows, tiles, spread, tiles) == rows);
+        const auto count = [&](int tile) {
+          return policy::first_of_tile(rows, tiles, spread, tile + 1) -
+                 policy::first_of_tile(rows, tiles, spread, tile);
+        };
+        for (int tile = 0; tile < tiles; ++tile) {
+          // Half of the spread more than the mean, or less, and what is rounded.
+          CHECK(std::abs(static_cast<double>(count(tile)) - static_cast<double>(rows) / tiles) <
+                spread / 2.0 + 1.001);
+          if (tile > 0) CHECK(count(tile) <= count(tile - 1) + 1);
+        }
+        if (tiles > 1) CHECK(std::abs(static_cast<int>(count(0) - count(tiles - 1)) - spread) <= 1);
+      }
+    }
+  }
 }
 
 }  // namespace
