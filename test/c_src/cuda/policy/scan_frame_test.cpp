@@ -45,8 +45,9 @@ void check(const PolicyForm& form, Precision precision, Precision states, const 
   check_policy_form(*load_on_device(weights, 400), *weights, 9, counts);
 }
 
-const char* const kEmulated =
-    "cluster=0,team=1,inline_obs=0,fused_limit=1,window_blocks=1,frames_late=0,batch_frame=2";
+const std::string kAwaiting = "cluster=0,team=1,inline_obs=0,fused_limit=1,window_blocks=1";
+// An emulated launch ends when it begins, so that it comes after its frames.
+const std::string kEmulated = kAwaiting + ",frames_late=0";
 
 // Clusters of two blocks; tiles that are full and not, and more agents than all clusters take at once.
 TEST_CASE("a frame of scans in one launch on an emulated GPU", "[.emulated_scan_frame]") {
@@ -70,6 +71,19 @@ TEST_CASE("a frame of scans in one launch on an emulated GPU", "[.emulated_scan_
   CHECK(emulated_launches("policy_scan_frame") > before);
 }
 
+// Each launch gives up before its frames are there, changes nothing, and is launched again.
+TEST_CASE("a frame of scans that comes too late on an emulated GPU", "[.emulated_scan_frame]") {
+  emulate_launches();
+  const auto forms = policy_forms(spec_of(9, 34, 100, 5));
+  const int before = emulated_launches("policy_scan_frame");
+  for (const char* name : {"state_spaces", "exphil"}) {
+    check(form_of(forms, name), Precision::f32, Precision::f32, kAwaiting + ",armed_microseconds=0", {20});
+  }
+  const int launches = emulated_launches("policy_scan_frame") - before;
+  CHECK(launches > 0);
+  CHECK(launches % 2 == 0);
+}
+
 TEST_CASE("which batches of scans are one launch on an emulated GPU", "[.emulated_scan_frame]") {
   emulate_launches();
   const auto launches = [](const PolicySpec& spec, Precision precision, std::int64_t count,
@@ -91,12 +105,11 @@ TEST_CASE("which batches of scans are one launch on an emulated GPU", "[.emulate
     return emulated_launches("policy_scan_frame") - before;
   };
   const PolicySpec spec = spec_of(9, 34, 100, 5);
-  const std::string settings = kEmulated;
-  CHECK(launches(spec, Precision::f32, 2, settings) == 1);
-  CHECK(launches(spec, Precision::f32, 2, settings + ",batch_frame=0") == 0);
-  CHECK(launches(spec, Precision::tf32x3, 2, settings) == 0);
-  CHECK(launches(spec, Precision::f32, 300, settings) == 0);                 // more than the tiles take
-  CHECK(launches(spec_of(9, 34, 70, 5), Precision::f32, 2, settings) == 0);  // channels of no two blocks
+  CHECK(launches(spec, Precision::f32, 2, kEmulated) == 1);
+  CHECK(launches(spec, Precision::f32, 2, kEmulated + ",batch_frame=0") == 0);
+  CHECK(launches(spec, Precision::tf32x3, 2, kEmulated) == 0);
+  CHECK(launches(spec, Precision::f32, 300, kEmulated) == 0);                 // more than the tiles take
+  CHECK(launches(spec_of(9, 34, 70, 5), Precision::f32, 2, kEmulated) == 0);  // channels of no two blocks
 }
 
 TEST_CASE("batches of scans in one launch run without a GPU", "[cuda][policy][emulated]") {
