@@ -1,7 +1,7 @@
 // A frame of a batch of agents through a whole policy, in one launch: layers of two products and a cell that
 // recalls its state, as policy/cell_batch.cuh, of up to three gates (GRU), then one product; or up to the
 // output's phases, where those are others, which have launches of their own. Launched by
-// c_src/cuda/policy/batch_frame.cpp. Compiled with the network and -D: CELL, its index; ROWS and CHUNK, the
+// c_src/cuda/policy/rows_frame.cpp. Compiled with the network and -D: CELL, its index; ROWS and CHUNK, the
 // most agents of a tile and of a chunk; TEAM, blocks of a cluster; CLUSTER=1.
 //
 // A cluster has a tile of agents, and each of its blocks has the hidden values of all of them in its shared

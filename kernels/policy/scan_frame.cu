@@ -1,7 +1,7 @@
 // A frame of a batch of agents through a whole network of scans (Mamba) in one launch, or up to the output's
 // phases, where those are others than one product. By themselves these are a launch for each phase. Launched
-// by c_src/cuda/policy/scan_frame.cpp. Compiled with the network and -D: ROWS, the
-// most agents of a tile; TEAM, blocks of a cluster; CLUSTER=1.
+// by c_src/cuda/policy/rows_frame.cpp. Compiled with the network and -D: ROWS, the most agents of a tile;
+// TEAM, blocks of a cluster; CLUSTER=1.
 //
 // A cluster has a tile of agents. Each of its blocks has the hidden values of all of them in its shared
 // memory, and some channels: their x, z, convolution, dt and scan it computes alone. The product behind the
