@@ -210,10 +210,7 @@ class FrameSums {
   __device__ __forceinline__ void find_norms(int first, bool first_layer, float epsilon,
                                              NormFactors (&norms)[kEach]) const {
     if constexpr (P::kNormed) {
-      const struct {
-        float epsilon;
-        int first_layer;
-      } of{epsilon, first_layer ? 1 : 0};
+      const NormArguments of{epsilon, first_layer ? 1 : 0};
       rows_factors<P>([&](int i) { return shared_.x[least(first + i * kWarps, rows_ - 1)]; }, of, norms);
     } else {
 #pragma unroll

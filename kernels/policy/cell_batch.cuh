@@ -16,13 +16,6 @@ using H = PhaseProduct<kProducts.h>;
 static_assert(X::kOutputs == kGates * kUnits && H::kOutputs == kGates * kUnits && H::kK == kUnits,
               "one gate after another");
 
-// What a product has in a layer whose weights are so many bytes behind those of the first one.
-__device__ __forceinline__ ProductMatrix of_layer(const ProductMatrix& first, long long bytes) {
-  const auto at = [&](const float* from) { return from == nullptr ? from : from + bytes / 4; };
-  return {static_cast<const char*>(first.weights) + bytes, at(first.bias), at(first.row_scale),
-          at(first.row_sums)};
-}
-
 // The columns of hidden beyond the units, by `threads` threads of the first block of each row of them.
 __device__ __forceinline__ void put_zeros(const CellBatchArguments& args, long long first, int rows,
                                           int thread, int threads) {

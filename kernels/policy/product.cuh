@@ -17,6 +17,15 @@
 namespace exphil {
 namespace policy {
 
+// What a layer has whose weights are so many bytes behind those of the first one: values, and a product.
+__device__ __forceinline__ const float* of_layer(const float* first, long long bytes) {
+  return first == nullptr ? first : first + bytes / 4;
+}
+__device__ __forceinline__ ProductMatrix of_layer(const ProductMatrix& first, long long bytes) {
+  return {static_cast<const char*>(first.weights) + bytes, of_layer(first.bias, bytes),
+          of_layer(first.row_scale, bytes), of_layer(first.row_sums, bytes)};
+}
+
 // A product of the network, and the last operations on a completed sum before it is written.
 template <int kIndex>
 struct PhaseProduct {
@@ -46,6 +55,12 @@ struct PhaseProduct {
     }
     return activated_column<kIndex>(value, column);
   }
+};
+
+// What rows_factors() reads of arguments, where a launch has several products.
+struct NormArguments {
+  float epsilon;
+  int first_layer;
 };
 
 // The factors of kRows rows that the product reads, by a warp, whose loads are all under way before the first

@@ -57,10 +57,7 @@ class ScanFrame : ScanFrameLayer {
     }
     await(Round::answers, 0);
     if constexpr (OfAnswers::kNormed) {
-      const struct {
-        float epsilon;
-        int first_layer;
-      } of{args_.out_epsilon, 0};
+      const NormArguments of{args_.out_epsilon, 0};
       for (int row = warp_; row < own; row += kWarps) {
         const NormFactors found = row_factors<OfAnswers>(shared_.history + row * kRow + kRowSums, of);
         if (lane_ == 0) shared_.norms[row] = found;

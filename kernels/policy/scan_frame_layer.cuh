@@ -81,14 +81,15 @@ class ScanFrameLayer : protected ScanFrameNews {
     float weights[kPast + 1], bias;
   };
   __device__ __forceinline__ Taps taps_of(int layer, int own) const {
-    const long long bytes = layer * args_.layer_stride;
+    const float *const taps = of_layer(args_.taps, bytes_to(layer)), *const bias = of_layer(args_.taps_bias,
+                                                                                            bytes_to(layer));
     const int channel = rank_ * kOwn + own;
     Taps made;
 #pragma unroll
     for (int t = 0; t <= kPast; ++t) {
-      made.weights[t] = __ldg(behind(args_.taps, bytes) + t * kChannels + channel);
+      made.weights[t] = __ldg(taps + t * kChannels + channel);
     }
-    made.bias = __ldg(behind(args_.taps_bias, bytes) + channel);
+    made.bias = __ldg(bias + channel);
     return made;
   }
   // x and z of the block's channels, and the convolution of x. The warps hold their weights.
@@ -159,8 +160,8 @@ class ScanFrameLayer : protected ScanFrameNews {
     return made;
   }
   __device__ __forceinline__ ShortMatrix of_dt(int layer) const {
-    const long long bytes = layer * args_.layer_stride;
-    return {static_cast<const char*>(args_.of_dt.weights) + bytes, behind(args_.of_dt.bias, bytes)};
+    const long long bytes = bytes_to(layer);
+    return {static_cast<const char*>(args_.of_dt.weights) + bytes, of_layer(args_.of_dt.bias, bytes)};
   }
   static constexpr bool kOneChannel = kThreads % kOwn == 0 && kDtGroups <= 8;
   __device__ __forceinline__ void find_dt(int layer, const DtChannel& one) const {
@@ -215,11 +216,11 @@ class ScanFrameLayer : protected ScanFrameNews {
     float a[kEach], d;
   };
   __device__ __forceinline__ ScanChannel scan_channel(int layer, int c) const {
-    const long long bytes = layer * args_.layer_stride;
+    const float *const a = of_layer(args_.a, bytes_to(layer)), *const d = of_layer(args_.d, bytes_to(layer));
     ScanChannel made;
 #pragma unroll
-    for (int n = 0; n < kEach; ++n) made.a[n] = __ldg(behind(args_.a, bytes) + place_of(c) + n);
-    made.d = __ldg(behind(args_.d, bytes) + rank_ * kOwn + c);
+    for (int n = 0; n < kEach; ++n) made.a[n] = __ldg(a + place_of(c) + n);
+    made.d = __ldg(d + rank_ * kOwn + c);
     return made;
   }
   __device__ __forceinline__ void scan(int layer, ScanChannel of) {

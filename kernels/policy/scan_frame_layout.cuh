@@ -68,6 +68,7 @@ constexpr bool input_fits(const Network& n) {
 
 constexpr int kScanFrameThreads = 256, kScanFrameWarps = kScanFrameThreads / 32;
 constexpr int kScanFrameWords = 8;  // that count what arrives
+constexpr int kScanFrameTeam = 8;   // most blocks of a cluster
 
 // A cluster of `team` blocks has a tile of up to `rows` agents. Each block has `own` channels of the scan,
 // `share` values of hidden and, of the output, the answers of `answers` agents. No blocks: a network without
@@ -109,7 +110,7 @@ constexpr ScanFrameShape scan_frame_shape(const Network& n, int rows) {
   if (layer.in == kNoPhase || !input_fits(n) || n.on_tensor_cores()) return {};
   const int channels = n.size(n.scans[layer.scan].x), hidden = n.size(n.hidden);
   ScanFrameShape s;
-  for (int team = 8; team >= 2 && s.team == 0; team /= 2) {
+  for (int team = kScanFrameTeam; team >= 2 && s.team == 0; team /= 2) {
     if (channels % (kSegment * team) == 0 && hidden % (kSegment * team) == 0) s.team = team;
   }
   if (s.team == 0) return {};

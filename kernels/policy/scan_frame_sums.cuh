@@ -40,6 +40,7 @@ constexpr int kXStride = kHidden + kValuesApart, kUStride = kOwn + kValuesApart,
 // and hidden. Each round of a layer needs what all blocks have sent in the one before, so that no block is a
 // round ahead.
 enum class Round : int { places, news, frames, answers, parts, means, scanned, hidden };
+static_assert(static_cast<int>(Round::hidden) + 1 == kScanFrameWords, "a word for each");
 
 struct ScanFrameShared {
   alignas(16) float x[ROWS][kXStride];  // hidden
@@ -102,20 +103,13 @@ class ScanFrameSums {
         rows_(uniform(static_cast<int>(first_of_tile(args, tile_ + 1) - first_row_))) {}
 
  protected:
-  // A number that all lanes of a warp have, so that the compiler knows it: shuffles behind a loop whose end
-  // it cannot tell for all lanes take some 40 cycles each.
+  // A number that all lanes of a warp have, so that the compiler knows it: where it cannot tell that lanes
+  // leave a loop together, shuffles behind it take a slow way.
   static __device__ __forceinline__ int uniform(int value) { return __shfl_sync(0xffffffffu, value, 0); }
 
-  // What a layer has, whose weights are so many bytes behind those of the first one.
-  template <class T>
-  static __device__ __forceinline__ const T* behind(const T* first, long long bytes) {
-    if (first == nullptr) return nullptr;
-    return reinterpret_cast<const T*>(reinterpret_cast<const char*>(first) + bytes);
-  }
+  __device__ __forceinline__ long long bytes_to(int layer) const { return layer * args_.layer_stride; }
   __device__ __forceinline__ ProductMatrix matrix(const ProductMatrix& first, int layer) const {
-    const long long bytes = layer * args_.layer_stride;
-    return {static_cast<const char*>(first.weights) + bytes, behind(first.bias, bytes),
-            behind(first.row_scale, bytes), behind(first.row_sums, bytes)};
+    return of_layer(first, bytes_to(layer));
   }
 
   // ---- sums ----
@@ -244,10 +238,7 @@ class ScanFrameSums {
   template <class B, int kRowStride>
   __device__ __forceinline__ void find_norms(const float* x, float epsilon, bool first_layer) const {
     if constexpr (B::kNormed) {
-      const struct {
-        float epsilon;
-        int first_layer;
-      } of{epsilon, first_layer ? 1 : 0};
+      const NormArguments of{epsilon, first_layer ? 1 : 0};
       for (int row = warp_; row < rows_; row += kWarps) {
         const NormFactors found = row_factors<B>(x + row * kRowStride, of);
         if (lane_ == 0) shared_.norms[row] = found;

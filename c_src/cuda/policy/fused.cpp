@@ -15,7 +15,7 @@ namespace {
 constexpr std::int64_t kFirstTickets = 4;
 // Rounds of all teams in clusters; for larger batches the row kernels are faster, from the second round on
 // where a batch's frame of a layer, or of the policy, is one launch (bench/results). Of scans, where that has
-// clusters of eight blocks: of smaller networks the second round takes no longer.
+// clusters of so many blocks as may be: of smaller networks the second round takes no longer.
 std::int64_t rounds_of_teams(const DeviceProperties& device, const PolicyDims& dims,
                              const PolicyTuning& tuning) {
   const policy::Network& n = dims.network();
@@ -24,7 +24,7 @@ std::int64_t rounds_of_teams(const DeviceProperties& device, const PolicyDims& d
   };
   const bool cells = std::any_of(std::begin(n.cells), std::end(n.cells), in_one_launch);
   const std::optional<policy::ScanFrameShape> scans = scan_frame_shape(device, dims, tuning);
-  return (tuning.cell_batch > 0 && cells) || (scans && scans->team == 8) ? 1 : 2;
+  return (tuning.cell_batch > 0 && cells) || (scans && scans->team == policy::kScanFrameTeam) ? 1 : 2;
 }
 
 }  // namespace

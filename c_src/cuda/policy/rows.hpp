@@ -82,7 +82,7 @@ class RowKernels {
   // where values_ahead() is not 0; the launch makes it where it is not known.
   void enqueue_frame(CUstream stream, policy::AwaitedFrames frames, float* ahead, bool known) const;
   // Where a job has its hidden values, {rows, hidden}; and the phases of the output, of those.
-  float* hidden(const RowBuffers& buffers) const;
+  float* hidden(const RowBuffers& buffers) const { return array(buffers, dims_.network().hidden); }
   void enqueue_output(CUstream stream, RowBuffers& buffers, const RowJob& job) const;
   // Values of a row of a batch that can be found before its frame is there, and the launch that finds them.
   // states: of the rows, for the device to read. None: a batch has none.
@@ -95,6 +95,11 @@ class RowKernels {
   using Kernels = std::vector<CUfunction>;
   using BlockKernels = std::vector<Kernels>;
 
+  // The array of the vector that owns it (policy::RowPlace), but for the outputs.
+  float* array(const RowBuffers& buffers, int owner) const {
+    if (owner == dims_.network().frame) return buffers.in.as<float>();  // which may be hidden
+    return buffers.arrays[static_cast<std::size_t>(owner)].as<float>();
+  }
   BlockKernels kernels_of(const policy::Block& block) const;
   std::int64_t layer_stride() const;  // bytes between the weights of two layers
   // Dynamic shared memory of a kernel of warpgroups.

@@ -13,12 +13,6 @@ void copy_epsilon(const policy::Product& product, float* to) {
 
 }  // namespace
 
-float* RowKernels::hidden(const RowBuffers& buffers) const {
-  const policy::Network& n = dims_.network();
-  if (n.hidden == n.frame) return buffers.in.as<float>();
-  return buffers.arrays[static_cast<std::size_t>(n.hidden)].as<float>();
-}
-
 void RowKernels::enqueue_frame(CUstream stream, policy::AwaitedFrames frames, float* ahead,
                                bool known) const {
   const policy::Network& n = dims_.network();

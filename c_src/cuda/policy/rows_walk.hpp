@@ -63,8 +63,7 @@ class RowKernels::Walk {
     const int owner = policy::row_place(n_, vector).owner;
     if (owner == n_.outs) return job_.out;
     if (owner == n_.hidden && (has_last_rows(owner) || other_hidden_)) return b_.last_hidden.as<float>();
-    if (owner == n_.frame) return b_.in.as<float>();  // which may be hidden
-    return b_.arrays[static_cast<std::size_t>(owner)].as<float>();
+    return k_.array(b_, owner);
   }
   bool has_last_rows(int owner) const { return last_rows_[static_cast<std::size_t>(owner)]; }
   // The same of one that a phase writes.
