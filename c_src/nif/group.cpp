@@ -22,13 +22,19 @@ GroupOrList Decoder<GroupOrList>::decode(Call& call, Term term, const char* argu
     return group;
   }
   std::vector<core::Session*> sessions;
-  sessions.reserve(length);
-  const LoadedPolicy* loaded = nullptr;
+  core::RepeatedLists::Numbers numbers;
+  sessions.reserve(length), numbers.reserve(length);
+  LoadedPolicy* loaded = nullptr;
   Term head = 0;
   while (enif_get_list_cell(call.env(), term, &head, &term)) {
     const SessionHandle& handle = Decoder<SessionHandle&>::decode(call, head, argument);
     if (loaded == nullptr) loaded = handle.loaded.get();
     sessions.push_back(handle.session.get());
+    numbers.push_back(handle.number);
+  }
+  if (loaded != nullptr) {
+    auto repeated = loaded->repeated.find(numbers, sessions);
+    if (repeated) return GroupOrList(loaded, std::move(repeated));
   }
   return GroupOrList(loaded, std::move(sessions));
 }

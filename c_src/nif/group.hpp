@@ -40,13 +40,16 @@ class GroupOrList {
   // loaded: null where there are no sessions, which is an error.
   GroupOrList(const LoadedPolicy* loaded, std::vector<core::Session*> sessions)
       : loaded_(loaded), own_(std::move(sessions)) {}
+  GroupOrList(const LoadedPolicy* loaded, std::shared_ptr<core::SessionGroup> repeated)
+      : loaded_(loaded), kept_(repeated.get()), repeated_(std::move(repeated)) {}
   const LoadedPolicy& loaded() const { return *loaded_; }  // that of the first session
   core::SessionGroup& group() { return kept_ != nullptr ? *kept_ : *own_; }
 
  private:
   const LoadedPolicy* loaded_;
   core::SessionGroup* kept_ = nullptr;
-  std::optional<core::SessionGroup> own_;  // of a list, for this call
+  std::shared_ptr<core::SessionGroup> repeated_;  // of a list that earlier calls had: kept_
+  std::optional<core::SessionGroup> own_;         // of another list, for this call
 };
 
 template <>

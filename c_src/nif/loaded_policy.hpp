@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/backend.hpp"
+#include "core/session/repeated_lists.hpp"
 #include "core/session/session.hpp"
 
 namespace exphil::nif {
@@ -32,6 +33,7 @@ struct LoadedPolicy {
   std::shared_ptr<const core::PolicyWeights> weights;
   std::atomic<bool> replaced{false};         // update() put other weights into the model
   std::shared_ptr<core::Gatherer> gatherer;  // of `policy`, where the model gathers frames; else null
+  core::RepeatedLists repeated;              // lists whose first session is here
   // Of a model on several devices. This object is on the first one, which also computes what is of no
   // session; each of the others has an object of its own, which knows only its own device.
   std::vector<std::shared_ptr<LoadedPolicy>> others;

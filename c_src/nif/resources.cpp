@@ -99,11 +99,11 @@ int find_device(ErlNifEnv* env, Term term) {
 }
 
 bool open_resource_types(ErlNifEnv* env) {
-  return open_type<PolicyHandle>(env, "model.3") && open_type<SessionHandle>(env, "session.2") &&
-         open_type<SnapshotHandle>(env, "snapshot.2") && open_type<LateHandle>(env, "late.2") &&
+  return open_type<PolicyHandle>(env, "model.4") && open_type<SessionHandle>(env, "session.3") &&
+         open_type<SnapshotHandle>(env, "snapshot.3") && open_type<LateHandle>(env, "late.2") &&
          open_type<ResultHandle>(env, "result.1") && open_type<LayerHandle>(env, "layer.1") &&
-         open_type<ClockHandle>(env, "clock.4") && open_type<TrainingHandle>(env, "training.1") &&
-         open_type<AnswersHandle>(env, "answers.1") && open_type<GroupHandle>(env, "group.1");
+         open_type<ClockHandle>(env, "clock.5") && open_type<TrainingHandle>(env, "training.1") &&
+         open_type<AnswersHandle>(env, "answers.1") && open_type<GroupHandle>(env, "group.2");
 }
 
 void require_current(const LoadedPolicy& loaded, const char* argument) {

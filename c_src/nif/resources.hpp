@@ -41,6 +41,7 @@ struct TrainingHandle {
 struct SessionHandle {
   std::shared_ptr<LoadedPolicy> loaded;
   std::shared_ptr<core::Session> session;
+  std::uint64_t number = next_number();  // no other session ever has it
   // Recent average of one frame; 0: none yet. Apart, because a handle is moved.
   std::unique_ptr<std::atomic<float>> step_microseconds = std::make_unique<std::atomic<float>>(0.0f);
   // Of gather.cpp, for one gathered frame after another, so that a frame allocates little; and whether it is
@@ -48,6 +49,10 @@ struct SessionHandle {
   std::unique_ptr<core::GatheredFrame> gathered = nullptr;
   std::unique_ptr<std::atomic<bool>> gathers = std::make_unique<std::atomic<bool>>(false);
 
+  static std::uint64_t next_number() noexcept {
+    static std::atomic<std::uint64_t> last{0};
+    return last.fetch_add(1, std::memory_order_relaxed) + 1;
+  }
   // After a call that replaces the frames of a window: the next step may compute all of them, and so takes
   // longer than those before. A carried state's steps take what they took.
   void replaced_frames() {

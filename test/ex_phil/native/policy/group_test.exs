@@ -25,6 +25,13 @@ defmodule ExPhil.Native.Policy.GroupTest do
         do: Policy.step!(session, binary_part(all, i * size, size))
   end
 
+  # A new session, which goes on where the old one is.
+  defp renewed(model, session, number) do
+    [new | _] = model |> sessions(number + 1) |> Enum.reverse()
+    Policy.restore!(new, Policy.snapshot!(session))
+    new
+  end
+
   defp states(sessions), do: Enum.map(sessions, &Policy.export_state!/1)
 
   backend_test "a group has the bits of separate steps and of a list", %{model: model} do
@@ -73,6 +80,27 @@ defmodule ExPhil.Native.Policy.GroupTest do
       assert Policy.step_batch!(others, three) == each(some, rows(obs, 0, 3))
       assert states(grouped) == states(separate)
     end
+  end
+
+  # A list that several calls had before is kept as a group, whatever the order of the lists between.
+  backend_test "lists that come again have the bits of separate steps, also where sessions end", %{
+    model: model
+  } do
+    separate = sessions(model, 6)
+
+    Enum.reduce(1..8, sessions(model, 6), fn round, sessions ->
+      for t <- 1..7, order <- [0..5, Enum.shuffle(0..5), 0..5] do
+        obs = Policies.frames(6, 100 * round + t)
+        pick = fn all -> for i <- order, do: Enum.at(all, i) end
+        assert Policy.step_batch!(pick.(sessions), elem(obs, 2)) == each(pick.(separate), obs)
+      end
+
+      assert states(sessions) == states(separate)
+      :erlang.garbage_collect()
+
+      for {session, i} <- Enum.with_index(sessions),
+          do: if(i == rem(round, 6), do: renewed(model, session, i), else: session)
+    end)
   end
 
   backend_test "a group keeps its sessions", %{model: model} do

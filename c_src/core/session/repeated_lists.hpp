@@ -1,0 +1,46 @@
+// Lists of sessions that are stepped again and again, each kept as a group (session_group.hpp): to look up and
+// lock a thousand sessions one by one takes longer than their frames take on a GPU, and a group's policy may
+// keep something from one frame to the next. Of one model; used by nif/group.cpp. Safe from any thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "core/session/session_group.hpp"
+
+namespace exphil::core {
+
+class RepeatedLists {
+ public:
+  // A number of each session, in the order of the list. No other session ever has it, also when this one has
+  // ended: so a list with the same numbers has the same sessions, and a group whose sessions have ended is
+  // never found again.
+  using Numbers = std::vector<std::uint64_t>;
+
+  // The group of a list that several calls had before; null for any other. The sessions outlive the use of
+  // it. Throws std::bad_alloc.
+  std::shared_ptr<SessionGroup> find(const Numbers& numbers, const std::vector<Session*>& sessions);
+
+ private:
+  // A list that changes with every match that ends is not worth a group each time.
+  static constexpr int kCallsBefore = 4;
+
+  struct Entry {
+    Numbers numbers;
+    int calls = 0;
+    std::uint64_t used = 0;  // the later, the higher
+    std::shared_ptr<SessionGroup> group;
+  };
+  // Of the list; else the one that is given up for it: the one used longest ago, first of those without a
+  // group.
+  Entry& entry_of(const Numbers& numbers);
+
+  std::mutex mutex_;
+  std::array<Entry, 8> entries_;
+  std::uint64_t uses_ = 0;
+};
+
+}  // namespace exphil::core

@@ -1,0 +1,117 @@
+// Lists of sessions that calls have again and again: which become groups, which are given up for others, and
+// that no list finds the group of another one.
+#include "core/session/repeated_lists.hpp"
+
+#include <memory>
+#include <vector>
+
+#include "core/session/session.hpp"
+#include "core/work/reaper.hpp"
+#include "support/catch.hpp"
+#include "support/numbers.hpp"
+#include "support/oracle_policy.hpp"
+
+namespace exphil::core {
+
+namespace {
+
+using test::make_oracle;
+using test::OracleModel;
+
+constexpr int kCallsBefore = 4, kEntries = 8;
+
+// Sessions of a policy with numbers as nif/ gives them.
+class ListedAgents {
+ public:
+  ListedAgents(const std::shared_ptr<OracleModel>& policy, std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) own_.push_back(std::make_unique<Session>(policy));
+  }
+  Session* operator[](std::size_t i) const { return own_[i].get(); }
+
+  std::shared_ptr<SessionGroup> find(RepeatedLists& lists, const std::vector<std::size_t>& which) const {
+    RepeatedLists::Numbers numbers;
+    std::vector<Session*> sessions;
+    for (const std::size_t i : which) numbers.push_back(100 + i), sessions.push_back((*this)[i]);
+    return lists.find(numbers, sessions);
+  }
+  std::shared_ptr<SessionGroup> find_often(RepeatedLists& lists, const std::vector<std::size_t>& which) const {
+    for (int call = 0; call < kCallsBefore; ++call) CHECK(find(lists, which) == nullptr);
+    return find(lists, which);
+  }
+
+ private:
+  std::vector<std::unique_ptr<Session>> own_;
+};
+
+}  // namespace
+
+TEST_CASE("a list is a group once several calls had it, and no other list is that group", "[session][group]") {
+  const ListedAgents agents(make_oracle(), 4);
+  RepeatedLists lists;
+  const auto group = agents.find_often(lists, {2, 0, 1});
+  REQUIRE(group != nullptr);
+  CHECK(group->size() == 3);
+  for (const std::vector<std::size_t>& other :
+       {std::vector<std::size_t>{2, 1, 0}, {2, 0}, {2, 0, 1, 3}, {2, 0, 3}, {0, 2, 1}}) {
+    CHECK(agents.find(lists, other) == nullptr);
+  }
+  CHECK(agents.find(lists, {2, 0, 1}) == group);
+}
+
+TEST_CASE("the group of a repeated list has the bits of a list of one call", "[session][group]") {
+  constexpr std::size_t kAgents = 5;
+  const auto policy = make_oracle();
+  const ListedAgents repeated(policy, kAgents), once(policy, kAgents);
+  const std::vector<std::size_t> order = {3, 0, 4, 1, 2};
+  RepeatedLists lists;
+  test::Random random(3);
+  std::vector<float> out(kAgents * test::kOracleOut), right(out);
+  for (int call = 0; call < 3 * kCallsBefore; ++call) {
+    const auto frames = random.vector(kAgents * test::kOracleIn, -1, 1);
+    std::vector<Session*> now;
+    for (const std::size_t i : order) now.push_back(once[i]);
+    SessionGroup(now).step(frames.data(), right.data());
+    now.clear();
+    for (const std::size_t i : order) now.push_back(repeated[i]);
+    const auto group = repeated.find(lists, order);
+    CHECK((group != nullptr) == (call >= kCallsBefore));
+    group ? group->step(frames.data(), out.data()) : SessionGroup(now).step(frames.data(), out.data());
+    REQUIRE(out == right);
+  }
+}
+
+TEST_CASE("a new list takes the place of a list that came once, else of the group that was used longest ago",
+          "[session][group]") {
+  const ListedAgents agents(make_oracle(), 40);
+  RepeatedLists lists;
+  std::vector<std::shared_ptr<SessionGroup>> groups;
+  for (std::size_t i = 0; i < kEntries - 1; ++i) {
+    groups.push_back(agents.find_often(lists, {i, i + 1}));
+    REQUIRE(groups.back() != nullptr);
+  }
+  for (std::size_t i = 0; i < 30; ++i) CHECK(agents.find(lists, {i}) == nullptr);
+  for (std::size_t i = 0; i < groups.size(); ++i) CHECK(agents.find(lists, {i, i + 1}) == groups[i]);
+
+  groups.push_back(agents.find_often(lists, {20, 21}));
+  REQUIRE(groups.back() != nullptr);
+  CHECK(agents.find(lists, {0, 1}) == groups[0]);
+  CHECK(agents.find(lists, {39}) == nullptr);  // in place of {1, 2}
+  CHECK(agents.find(lists, {0, 1}) == groups[0]);
+  for (std::size_t i = 2; i < kEntries - 1; ++i) CHECK(agents.find(lists, {i, i + 1}) == groups[i]);
+  CHECK(agents.find(lists, {1, 2}) == nullptr);
+  drain_reaper();
+  CHECK(groups[1].use_count() == 1);  // nothing else keeps it
+}
+
+TEST_CASE("a list that has sessions of two models, or one session twice, never becomes a group",
+          "[session][group]") {
+  const auto policy = make_oracle(1);
+  Session one(policy), another(policy), other(make_oracle(2));
+  RepeatedLists lists;
+  for (int call = 0; call < 3 * kCallsBefore; ++call) {
+    CHECK(lists.find({1, 2, 1}, {&one, &another, &one}) == nullptr);
+    CHECK(lists.find({1, 2, 3}, {&one, &another, &other}) == nullptr);
+  }
+}
+
+}  // namespace exphil::core
