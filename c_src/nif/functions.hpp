@@ -172,7 +172,7 @@ Term layer_grad(Call& call, LayerHandle& layer, core::TensorView x, core::Tensor
 
 // group.cpp: sessions that are stepped together many times. Not empty, and each of them once.
 class GroupOrList;
-Term new_group(Call& call, std::vector<SessionHandle*> sessions);
+Term new_group(Call& call, std::vector<ListedSession> sessions);
 
 // session.cpp
 struct Frames;

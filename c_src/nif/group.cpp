@@ -8,7 +8,7 @@ const std::shared_ptr<LoadedPolicy>* find_batch(ErlNifEnv* env, Term term) {
   if (const auto* group = find_handle<GroupHandle>(env, term)) return &group->kept->members[0].loaded;
   Term head = 0, tail = 0;
   if (!enif_get_list_cell(env, term, &head, &tail)) return nullptr;
-  const auto* session = find_handle<SessionHandle>(env, head);
+  const auto* session = find_handle<SessionHandle>(env, session_reference(env, head));
   return session != nullptr ? &session->loaded : nullptr;
 }
 
@@ -27,7 +27,7 @@ GroupOrList Decoder<GroupOrList>::decode(Call& call, Term term, const char* argu
   LoadedPolicy* loaded = nullptr;
   Term head = 0;
   while (enif_get_list_cell(call.env(), term, &head, &term)) {
-    const SessionHandle& handle = Decoder<SessionHandle&>::decode(call, head, argument);
+    const SessionHandle& handle = *Decoder<ListedSession>::decode(call, head, argument).handle;
     if (loaded == nullptr) loaded = handle.loaded.get();
     sessions.push_back(handle.session.get());
     numbers.push_back(handle.number);
@@ -39,11 +39,11 @@ GroupOrList Decoder<GroupOrList>::decode(Call& call, Term term, const char* argu
   return GroupOrList(loaded, std::move(sessions));
 }
 
-Term new_group(Call& call, std::vector<SessionHandle*> sessions) {
+Term new_group(Call& call, std::vector<ListedSession> sessions) {
   std::vector<KeptGroup::Member> members;
   std::vector<core::Session*> plain;
   members.reserve(sessions.size()), plain.reserve(sessions.size());
-  for (const SessionHandle* handle : sessions) {
+  for (const auto [handle] : sessions) {
     members.push_back({handle->loaded, handle->session});
     plain.push_back(handle->session.get());
   }

@@ -51,7 +51,7 @@ void keep_type() {
 template <class Look>
 bool look_at(ErlNifEnv* env, Term term, const Look& look) {
   Term head = 0, tail = 0;
-  if (enif_get_list_cell(env, term, &head, &tail)) term = head;
+  if (enif_get_list_cell(env, term, &head, &tail)) term = session_reference(env, head);
   if (const auto* session = find_handle<SessionHandle>(env, term)) return look(*session->loaded), true;
   if (const auto* group = find_handle<GroupHandle>(env, term))
     return look(*group->kept->members[0].loaded), true;
@@ -61,6 +61,12 @@ bool look_at(ErlNifEnv* env, Term term, const Look& look) {
 }
 
 }  // namespace
+
+Term session_reference(ErlNifEnv* env, Term term) {
+  static const Term key = enif_make_atom(env, "ref");
+  Term reference = 0;
+  return enif_get_map_value(env, term, key, &reference) ? reference : term;
+}
 
 void keep_resource_types() {
   keep_type<PolicyHandle>();
@@ -87,7 +93,7 @@ int find_device(ErlNifEnv* env, Term term) {
   if (enif_get_list_cell(env, term, &head, &tail)) {
     unsigned left = turn.fetch_add(1, std::memory_order_relaxed) % kTurns;
     while (left > 0 && enif_get_list_cell(env, tail, &head, &tail)) --left;
-    term = head;
+    term = session_reference(env, head);
   } else if (const auto* group = find_handle<GroupHandle>(env, term)) {
     const auto& members = group->kept->members;
     const unsigned left = turn.fetch_add(1, std::memory_order_relaxed) % kTurns;

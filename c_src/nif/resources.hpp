@@ -162,6 +162,13 @@ Handle* find_handle(ErlNifEnv* env, Term term) {
   return static_cast<Handle*>(object);
 }
 
+// In a list of sessions each is an Elixir struct: this is its reference, and of any other term the term
+// itself. So Elixir need not build another list for each call.
+Term session_reference(ErlNifEnv* env, Term term);
+struct ListedSession {
+  SessionHandle* handle;
+};
+
 // Moves the handle into a resource that the VM owns. The caller releases its own reference. `weight` bytes
 // are allocated with it and never used.
 template <class Handle>
@@ -225,6 +232,12 @@ template <>
 struct Decoder<SessionHandle*> {
   static SessionHandle* decode(Call& call, Term term, const char* argument) {
     return &Decoder<SessionHandle&>::decode(call, term, argument);
+  }
+};
+template <>
+struct Decoder<ListedSession> {
+  static ListedSession decode(Call& call, Term term, const char* argument) {
+    return {&Decoder<SessionHandle&>::decode(call, session_reference(call.env(), term), argument)};
   }
 };
 template <>

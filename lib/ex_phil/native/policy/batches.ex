@@ -9,10 +9,9 @@ defmodule ExPhil.Native.Policy.Batches do
   alias ExPhil.Native.Policy.{Group, Session}
 
   def group(sessions) do
-    refs = refs(sessions)
-    with {:ok, ref} <- answer(NIF.new_group(refs)), do: {:ok, %Group{ref: ref, size: length(refs)}}
-  catch
-    :not_sessions -> {:error, Error.invalid("sessions", "a list of sessions", sessions)}
+    of_list(sessions, "a list of sessions", fn ->
+      with {:ok, ref} <- answer(NIF.new_group(sessions)), do: {:ok, %Group{ref: ref, size: length(sessions)}}
+    end)
   end
 
   def step_batch(sessions, obs), do: batch(sessions, obs, &with_data/3, &NIF.step_batch/3)
@@ -21,13 +20,21 @@ defmodule ExPhil.Native.Policy.Batches do
   defp batch(%Group{ref: ref}, obs, with_obs, call), do: with_obs.(obs, "obs", queued(&call.(ref, &1, &2)))
 
   defp batch(sessions, obs, with_obs, call) do
-    with_obs.(obs, "obs", queued(&call.(refs(sessions), &1, &2)))
-  catch
-    :not_sessions -> {:error, Error.invalid("sessions", "a list of sessions, or a group of them", sessions)}
+    of_list(sessions, "a list of sessions, or a group of them", fn ->
+      with_obs.(obs, "obs", queued(&call.(sessions, &1, &2)))
+    end)
   end
 
-  # The library's references.
-  defp refs([%Session{ref: ref} | rest]), do: [ref | refs(rest)]
-  defp refs([]), do: []
-  defp refs(_), do: throw(:not_sessions)
+  # The library takes the list apart. It is looked at here only where there is an error, of which it may be the reason.
+  defp of_list(sessions, expected, call) do
+    with true <- is_list(sessions), {:error, _} = error <- call.() do
+      if sessions?(sessions), do: error, else: {:error, Error.invalid("sessions", expected, sessions)}
+    else
+      false -> {:error, Error.invalid("sessions", expected, sessions)}
+      done -> done
+    end
+  end
+
+  defp sessions?([%Session{} | rest]), do: sessions?(rest)
+  defp sessions?(rest), do: rest == []
 end
