@@ -1,6 +1,6 @@
-// Lists of sessions that are stepped again and again, each kept as a group (session_group.hpp): to look up and
-// lock a thousand sessions one by one takes longer than their frames take on a GPU, and a group's policy may
-// keep something from one frame to the next. Of one model; used by nif/group.cpp. Safe from any thread.
+// Lists of sessions that are stepped again and again, each kept as a group (session_group.hpp): to look up
+// and lock a thousand sessions one by one takes longer than their frames take on a GPU, and a group's policy
+// may keep something from one frame to the next. Of one model; used by nif/group.cpp. Safe from any thread.
 #pragma once
 
 #include <array>

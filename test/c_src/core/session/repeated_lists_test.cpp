@@ -3,6 +3,7 @@
 #include "core/session/repeated_lists.hpp"
 
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "core/session/session.hpp"
@@ -34,7 +35,8 @@ class ListedAgents {
     for (const std::size_t i : which) numbers.push_back(100 + i), sessions.push_back((*this)[i]);
     return lists.find(numbers, sessions);
   }
-  std::shared_ptr<SessionGroup> find_often(RepeatedLists& lists, const std::vector<std::size_t>& which) const {
+  std::shared_ptr<SessionGroup> find_often(RepeatedLists& lists,
+                                           const std::vector<std::size_t>& which) const {
     for (int call = 0; call < kCallsBefore; ++call) CHECK(find(lists, which) == nullptr);
     return find(lists, which);
   }
@@ -45,7 +47,8 @@ class ListedAgents {
 
 }  // namespace
 
-TEST_CASE("a list is a group once several calls had it, and no other list is that group", "[session][group]") {
+TEST_CASE("a list is a group once several calls had it, and no other list is that group",
+          "[session][group]") {
   const ListedAgents agents(make_oracle(), 4);
   RepeatedLists lists;
   const auto group = agents.find_often(lists, {2, 0, 1});
@@ -101,6 +104,46 @@ TEST_CASE("a new list takes the place of a list that came once, else of the grou
   CHECK(agents.find(lists, {1, 2}) == nullptr);
   drain_reaper();
   CHECK(groups[1].use_count() == 1);  // nothing else keeps it
+}
+
+// There are more lists than entries, so groups are given up while other threads step them. All frames are the
+// same, so that a session's state says how many it had.
+TEST_CASE("lists of many threads lose no frame while they take each other's places", "[session][group]") {
+  constexpr std::size_t kThreads = 4, kRounds = 40, kLists = kEntries + 2;
+  const auto policy = make_oracle();
+  const ListedAgents agents(policy, kLists + 1);
+  RepeatedLists lists;
+  const auto frames = [] {
+    auto one = test::Random(2).vector(test::kOracleIn, -1, 1), two = one;
+    two.insert(two.end(), one.begin(), one.end());
+    return two;
+  }();
+  std::vector<std::thread> threads;
+  for (std::size_t thread = 0; thread < kThreads; ++thread) {
+    threads.emplace_back([&, thread] {
+      std::vector<float> out(2 * test::kOracleOut);
+      for (std::size_t round = 0; round < kRounds; ++round) {
+        for (std::size_t k = 0; k < kLists; ++k) {
+          const std::size_t i = (k + thread) % kLists;
+          for (std::size_t call = 0; call < kCallsBefore + 2; ++call) {
+            const auto group = agents.find(lists, {i, i + 1});
+            group ? group->step(frames.data(), out.data())
+                  : SessionGroup({agents[i], agents[i + 1]}).step(frames.data(), out.data());
+          }
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  constexpr std::size_t kSteps = kThreads * kRounds * (kCallsBefore + 2);
+  Session of_one_list(policy), of_two(policy);
+  std::vector<float> out(test::kOracleOut);
+  for (std::size_t step = 0; step < kSteps; ++step) of_one_list.step(frames.data(), out.data());
+  for (std::size_t step = 0; step < 2 * kSteps; ++step) of_two.step(frames.data(), out.data());
+  for (std::size_t i = 0; i <= kLists; ++i) {
+    const bool at_an_end = i == 0 || i == kLists;
+    CHECK(agents[i]->export_state() == (at_an_end ? of_one_list : of_two).export_state());
+  }
 }
 
 TEST_CASE("a list that has sessions of two models, or one session twice, never becomes a group",
