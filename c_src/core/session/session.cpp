@@ -131,6 +131,7 @@ Action Session::choose_locked(const float* logits) {
 
 void Session::step(const float* obs, float* out, bool may_wait) {
   Lock lock = lock_for_step(may_wait);
+  acts_.store(false, std::memory_order_relaxed);
   if (may_wait || !split_) return step_locked(obs, out);
   step_split(lock, obs, out, nullptr);
 }
@@ -138,6 +139,7 @@ void Session::step(const float* obs, float* out, bool may_wait) {
 Action Session::act(const float* obs, float* logits, bool may_wait) {
   require_controller(policy_->config(), "session");
   Lock lock = lock_for_step(may_wait);
+  acts_.store(true, std::memory_order_relaxed);
   if (may_wait || !split_) {
     step_locked(obs, logits);
     return choose_locked(logits);
@@ -151,6 +153,7 @@ void Session::submit(GatheredFramePtr frame, bool may_wait) {
   if (frame->acts()) require_controller(policy_->config(), "session");
   Lock lock = lock_for_step(may_wait);
   frame_arrived();
+  acts_.store(frame->acts(), std::memory_order_relaxed);
   if (frame->acts()) {
     if (!frame->noise_) frame->noise_ = std::make_unique<Noise>();
     prepare_noise_locked(frame->noise_.get());

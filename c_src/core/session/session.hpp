@@ -115,6 +115,9 @@ class alignas(64) Session {
   // does not count for the pace: where every frame is like that, the pace's thread sleeps.
   void caller_has_warmed() noexcept { caller_warmed_.store(true, std::memory_order_relaxed); }
 
+  // Whether the last frame of step() and act() chose an action.
+  bool acts() const noexcept { return acts_.load(std::memory_order_relaxed); }
+
   std::unique_ptr<Snapshot> snapshot(bool may_wait = true);
   // mismatch unless the snapshot is of this session's model. That of another device is read from there.
   void restore(const Snapshot& snapshot, bool may_wait = true);
@@ -163,7 +166,7 @@ class alignas(64) Session {
   std::shared_ptr<Policy> policy_;
   History history_;             // the current state and those before it; no states where there is a window
   std::unique_ptr<Pace> pace_;  // null where no frame is expected
-  std::atomic<bool> caller_warmed_{false};
+  std::atomic<bool> caller_warmed_{false}, acts_{false};
   SessionMutex mutex_;
 
   const std::optional<Replicas::Place> place_;  // of a model on several devices

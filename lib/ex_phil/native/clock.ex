@@ -34,7 +34,7 @@ defmodule ExPhil.Native.Clock do
 
   use ExPhil.Native.Raising
 
-  alias ExPhil.Native.{Error, NIF, Policy, Telemetry}
+  alias ExPhil.Native.{Error, NIF, Policy, Raising, Telemetry}
   alias ExPhil.Native.Policy.Session
 
   @enforce_keys [:handle, :ref, :start, :fps]
@@ -46,7 +46,7 @@ defmodule ExPhil.Native.Clock do
           ref: reference(),
           start: integer(),
           fps: number(),
-          scratch: nil | {reference(), binary()}
+          scratch: nil | {Policy.session(), binary()}
         }
 
   @doc """
@@ -76,28 +76,32 @@ defmodule ExPhil.Native.Clock do
   def start(%Session{fps: nil} = session),
     do: {:error, Error.invalid("session", "a session with :fps, see Policy.new_session/2", session)}
 
-  # The frame is for a scratch session like this one.
-  def start(%Session{fps: fps, ref: ref, policy: %{info: %{backend: :cuda, d_input: d_input}}}),
-    do: start(fps, ref, :binary.copy(<<1.0::float-32-little>>, d_input))
-
-  def start(%Session{fps: fps}), do: start(fps, nil, nil)
+  def start(%Session{fps: fps, policy: %{info: %{backend: :cuda}}} = session), do: start(fps, session)
+  def start(%Session{fps: fps}), do: start(fps, nil)
 
   def start(fps) when is_number(fps) do
-    with {:ok, _rate} <- to_float(fps), do: start(fps, nil, nil)
+    with {:ok, _rate} <- to_float(fps), do: start(fps, nil)
   end
 
   def start(fps), do: {:error, Error.invalid("fps", "a number, or a session with :fps", fps)}
 
-  defp start(fps, warm, frame) do
-    case NIF.start_clock(fps * 1.0, warm) do
+  # session: nil, or whose frames the process waits for.
+  defp start(fps, session) do
+    case NIF.start_clock(fps * 1.0, session && session.ref) do
       {:ok, %{scratch: scratch} = started} ->
-        started = %{started | scratch: scratch && {scratch, frame}}
+        started = %{started | scratch: scratch && scratch(session, scratch)}
         {:ok, struct!(__MODULE__, Map.put(started, :fps, fps))}
 
       {:error, reason} ->
         {:error, Error.from_nif(reason)}
     end
   end
+
+  # A session of nobody's, and its frame.
+  defp scratch(session, ref),
+    do:
+      {%{session | ref: ref, gathers: false},
+       :binary.copy(<<1.0::float-32-little>>, session.policy.info.d_input)}
 
   # An integer beyond the largest float.
   defp to_float(fps) do
@@ -132,12 +136,12 @@ defmodule ExPhil.Native.Clock do
     end
   end
 
-  # The steps of the scratch session are those of Policy.step/2 without its event. Their failures are the next
-  # frame's.
+  # The scratch session plays as the clock's does, by all of the code that a frame runs through, but without its event.
+  # Its failures are the next frame's.
   defp warm(%{handle: handle, scratch: {session, frame}} = clock, number, tag) do
     case NIF.await_tick(handle, number, tag) do
-      {:ok, :step} ->
-        NIF.step(session, frame)
+      {:ok, call} when call in [:step, :act] ->
+        Telemetry.uncounted(fn -> played(call, session, frame) end)
         warm(clock, number, tag)
 
       {:ok, :again} ->
@@ -151,6 +155,12 @@ defmodule ExPhil.Native.Clock do
         :ok
     end
   end
+
+  defp played(:step, session, frame),
+    do: with({:ok, _} = out <- Policy.step(session, frame), do: Raising.ok!(out))
+
+  defp played(:act, session, frame),
+    do: with({:ok, _} = out <- Policy.act(session, frame), do: Raising.ok!(out))
 
   defp report(clock, number, missed) do
     late = System.monotonic_time(:nanosecond) - due(clock, number)

@@ -24,6 +24,23 @@ defmodule ExPhil.Native.TelemetryTest do
     end)
   end
 
+  test "steps in between that are not counted are none of the 64", %{session: session, obs: obs} do
+    with_events(fn ->
+      assert Telemetry.uncounted(fn -> for(_ <- 1..100, do: Policy.step!(session, obs)) |> length() end) ==
+               100
+
+      refute_received {[:exphil_native | _], _, _}
+
+      for _ <- 1..64,
+          do: {Policy.step!(session, obs), Telemetry.uncounted(fn -> Policy.step!(session, obs) end)}
+
+      assert_received {[:exphil_native, :policy, :step, :stop], _, _}
+      refute_received {[:exphil_native | _], _, _}
+      Policy.step!(session, obs)
+      assert_received {[:exphil_native, :policy, :step, :stop], _, _}
+    end)
+  end
+
   test "a step that fails is told from one that succeeds", %{session: session} do
     with_events(fn ->
       assert {:error, _} = Policy.step(session, <<1, 2, 3>>)

@@ -5,7 +5,7 @@ defmodule ExPhil.Native.Policy.WarmTest do
   use ExPhil.Native.TestSupport.BackendCase, async: true
 
   alias ExPhil.Native.Clock
-  alias ExPhil.Native.TestSupport.{FakeCuda, Waiting}
+  alias ExPhil.Native.TestSupport.{FakeCuda, Shared, Waiting}
 
   @delays [{"FAKE_CUDA_DELAY", "1000"}, {"FAKE_CUDA_DELAY_EVERY", "3"}]
 
@@ -56,14 +56,33 @@ defmodule ExPhil.Native.Policy.WarmTest do
       run("""
       session = Policy.new_session!(model, fps: 200)
       clock = Clock.start!(session)
-      {ref, _frame} = clock.scratch
-      scratch = %Policy.Session{ref: ref, policy: model}
+      {scratch, _frame} = clock.scratch
       new = Policy.export_state!(scratch)
       Waiting.until(fn -> Clock.wait(clock); Policy.export_state!(scratch) != new end)
       IO.puts("new: \#{new == Policy.export_state!(session)}")
       """)
 
     assert output == "new: true\n"
+  end
+
+  # A state that has played is longer by what its play needs.
+  @tag :fake_cuda
+  @tag :shared
+  test "a session that acts has actions chosen before a tick" do
+    output =
+      run("""
+      bots = Policy.load!(#{inspect(Shared.file("exphil/exphil_policy/policy.bin"))}, backend: :cuda, max_sessions: 8)
+      session = Policy.new_session!(bots, fps: 200, window: :none)
+      clock = Clock.start!(session)
+      {scratch, _frame} = clock.scratch
+      size = fn -> byte_size(Policy.export_state!(scratch)) end
+      new = size.()
+      Policy.act!(session, :binary.copy(<<0.5::float-32-little>>, Policy.info!(bots).d_input))
+      Waiting.until(fn -> Clock.wait(clock); size.() > new end)
+      IO.puts("acts")
+      """)
+
+    assert output == "acts\n"
   end
 
   @tag :fake_cuda
