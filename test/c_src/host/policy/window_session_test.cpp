@@ -233,10 +233,14 @@ TEST_CASE("acting: a frame played again, imported or in a batch draws the same",
       differs += !same(actions[0], action);
     }
     CHECK(differs > 30);
+    CHECK(session.acts());
+    session.step(frames.data(), logits.data());
+    CHECK_FALSE(session.acts());
   }
   Session none(small_policy());
   Floats out(3);
   CHECK(test::error_of([&] { none.act(frames.data(), out.data()); }).kind == core::ErrorKind::unsupported);
+  CHECK_FALSE(none.acts());
 }
 
 }  // namespace exphil
