@@ -73,7 +73,11 @@ defmodule ExPhil.Native.LimitsTest do
   test "a call whose helping thread the system refuses is computed by its caller, with the same bits", %{
     tmp_dir: folder
   } do
-    assert peer_script("test/support/refused_thread.exs", [folder], library()) ==
+    run = fn -> peer_script("test/support/refused_thread.exs", [folder], library()) end
+    # Where the VM frees memory of its own in that moment, the thread has room and is not refused.
+    had_room? = fn {output, status} -> status == 0 and output =~ ~r/^\[:ok\], [1-9]\d* threads, true\n$/ end
+
+    assert run |> Stream.repeatedly() |> Stream.take(5) |> Enum.find(&(not had_room?.(&1))) ==
              {"[:ok], 0 threads, true\n", 0}
   end
 end
