@@ -49,9 +49,12 @@ struct SessionHandle {
   std::unique_ptr<core::GatheredFrame> gathered = nullptr;
   std::unique_ptr<std::atomic<bool>> gathers = std::make_unique<std::atomic<bool>>(false);
 
+  // From the time in nanoseconds on, so that another version of the library, which takes over what this one
+  // has made, gives none of its numbers again.
   static std::uint64_t next_number() noexcept {
-    static std::atomic<std::uint64_t> last{0};
-    return last.fetch_add(1, std::memory_order_relaxed) + 1;
+    static std::atomic<std::uint64_t> next{
+        static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count())};
+    return next.fetch_add(1, std::memory_order_relaxed);
   }
   // After a call that replaces the frames of a window: the next step may compute all of them, and so takes
   // longer than those before. A carried state's steps take what they took.
