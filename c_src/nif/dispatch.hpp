@@ -105,8 +105,9 @@ struct Nif<Function, Arguments> {
   }
 
   // Little work runs in a dirty job, much on a background thread. That answers :queued, and the result is
-  // sent to the caller. Elixir passes a reference for the message behind the function's own arguments.
-  template <Work estimate(ErlNifEnv*, const Term[])>
+  // sent to the caller. Elixir passes a reference for the message behind the function's own arguments. Much
+  // work copies the terms; `copied` is what it copies of the first one.
+  template <Work estimate(ErlNifEnv*, const Term[]), Term copied(ErlNifEnv*, Term) = nullptr>
   static Term queued(ErlNifEnv* env, int argc, const Term argv[]) noexcept {
     const HeldTimer held;
     const Work work = estimate(env, argv);
@@ -115,7 +116,10 @@ struct Nif<Function, Arguments> {
       return schedule(env, work.kind, argc, argv);
     }
     try {
-      return submit_call(env, work.kind, job_device(env, argv), run, argc, argv);
+      Term terms[sizeof...(Args) + 1];
+      std::copy(argv, argv + argc, terms);
+      if constexpr (copied != nullptr) terms[0] = copied(env, terms[0]);
+      return submit_call(env, work.kind, job_device(env, argv), run, argc, terms);
     } catch (...) {
       Call call(env);
       return encode_current_exception(call);

@@ -4,11 +4,19 @@
 
 namespace exphil::nif {
 
+Term references_of(ErlNifEnv* env, Term term) {
+  unsigned length = 0;
+  if (!enif_get_list_length(env, term, &length)) return term;
+  std::vector<Term> references;
+  references.reserve(length);
+  Term head = 0;
+  while (enif_get_list_cell(env, term, &head, &term)) references.push_back(session_reference(env, head));
+  return enif_make_list_from_array(env, references.data(), length);
+}
+
 const std::shared_ptr<LoadedPolicy>* find_batch(ErlNifEnv* env, Term term) {
   if (const auto* group = find_handle<GroupHandle>(env, term)) return &group->kept->members[0].loaded;
-  Term head = 0, tail = 0;
-  if (!enif_get_list_cell(env, term, &head, &tail)) return nullptr;
-  const auto* session = find_handle<SessionHandle>(env, session_reference(env, head));
+  const auto* session = find_handle<SessionHandle>(env, first_reference(env, term));
   return session != nullptr ? &session->loaded : nullptr;
 }
 
@@ -17,9 +25,9 @@ GroupOrList Decoder<GroupOrList>::decode(Call& call, Term term, const char* argu
   if (!enif_get_list_length(call.env(), term, &length)) {
     const auto& handle = decode_handle<GroupHandle>(
         call, term, argument, "a list of sessions, or a group that Policy.group returned");
-    GroupOrList group(handle);
-    require_current(group.loaded(), argument);  // weights are replaced on all devices of a model
-    return group;
+    const LoadedPolicy* const loaded = handle.kept->members[0].loaded.get();
+    require_current(*loaded, argument);  // weights are replaced on all devices of a model
+    return {loaded, {handle.kept, &handle.kept->group}};
   }
   std::vector<core::Session*> sessions;
   core::RepeatedLists::Numbers numbers;
@@ -32,11 +40,10 @@ GroupOrList Decoder<GroupOrList>::decode(Call& call, Term term, const char* argu
     sessions.push_back(handle.session.get());
     numbers.push_back(handle.number);
   }
-  if (loaded != nullptr) {
-    auto repeated = loaded->repeated.find(numbers, sessions);
-    if (repeated) return GroupOrList(loaded, std::move(repeated));
-  }
-  return GroupOrList(loaded, std::move(sessions));
+  std::shared_ptr<core::SessionGroup> group;
+  if (loaded != nullptr) group = loaded->repeated.find(numbers, sessions);
+  if (!group) group = std::make_shared<core::SessionGroup>(std::move(sessions));
+  return {loaded, std::move(group)};
 }
 
 Term new_group(Call& call, std::vector<ListedSession> sessions) {

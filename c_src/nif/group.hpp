@@ -4,8 +4,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
-#include <utility>
 #include <vector>
 
 #include "core/session/session_group.hpp"
@@ -29,27 +27,18 @@ inline void release(GroupHandle& handle) noexcept {
   core::reap(std::move(handle.kept));
 }
 
+// Of a list of sessions one of their references, for a job that copies it: the structs of a thousand sessions
+// have 1.5 MB, because each has its policy's. Any other term as it is.
+Term references_of(ErlNifEnv* env, Term term);
+
 // What the first session of a group, or of a list, has loaded; null for anything else.
 const std::shared_ptr<LoadedPolicy>* find_batch(ErlNifEnv* env, Term term);
 
 // What a call of one frame for each of several sessions is of.
-class GroupOrList {
- public:
-  explicit GroupOrList(const GroupHandle& handle)
-      : loaded_(handle.kept->members[0].loaded.get()), kept_(&handle.kept->group) {}
-  // loaded: null where there are no sessions, which is an error.
-  GroupOrList(const LoadedPolicy* loaded, std::vector<core::Session*> sessions)
-      : loaded_(loaded), own_(std::move(sessions)) {}
-  GroupOrList(const LoadedPolicy* loaded, std::shared_ptr<core::SessionGroup> repeated)
-      : loaded_(loaded), kept_(repeated.get()), repeated_(std::move(repeated)) {}
-  const LoadedPolicy& loaded() const { return *loaded_; }  // that of the first session
-  core::SessionGroup& group() { return kept_ != nullptr ? *kept_ : *own_; }
-
- private:
-  const LoadedPolicy* loaded_;
-  core::SessionGroup* kept_ = nullptr;
-  std::shared_ptr<core::SessionGroup> repeated_;  // of a list that earlier calls had: kept_
-  std::optional<core::SessionGroup> own_;         // of another list, for this call
+struct GroupOrList {
+  const LoadedPolicy* loaded;  // that of the first session
+  // A kept group, the group of a list that earlier calls had, or one for this call.
+  std::shared_ptr<core::SessionGroup> group;
 };
 
 template <>

@@ -50,8 +50,7 @@ void keep_type() {
 // Calls look(loaded) with what a handle of one of these kinds, or the first of a list of them, has loaded.
 template <class Look>
 bool look_at(ErlNifEnv* env, Term term, const Look& look) {
-  Term head = 0, tail = 0;
-  if (enif_get_list_cell(env, term, &head, &tail)) term = session_reference(env, head);
+  term = first_reference(env, term);
   if (const auto* session = find_handle<SessionHandle>(env, term)) return look(*session->loaded), true;
   if (const auto* group = find_handle<GroupHandle>(env, term))
     return look(*group->kept->members[0].loaded), true;
@@ -66,6 +65,11 @@ Term session_reference(ErlNifEnv* env, Term term) {
   static const Term key = enif_make_atom(env, "ref");
   Term reference = 0;
   return enif_get_map_value(env, term, key, &reference) ? reference : term;
+}
+
+Term first_reference(ErlNifEnv* env, Term term) {
+  Term head = 0, tail = 0;
+  return enif_get_list_cell(env, term, &head, &tail) ? session_reference(env, head) : term;
 }
 
 void keep_resource_types() {

@@ -168,6 +168,7 @@ Handle* find_handle(ErlNifEnv* env, Term term) {
 // In a list of sessions each is an Elixir struct: this is its reference, and of any other term the term
 // itself. So Elixir need not build another list for each call.
 Term session_reference(ErlNifEnv* env, Term term);
+Term first_reference(ErlNifEnv* env, Term term);  // of a list that of its first term
 struct ListedSession {
   SessionHandle* handle;
 };

@@ -39,7 +39,7 @@ class RepeatedLists {
   Entry& entry_of(const Numbers& numbers);
 
   std::mutex mutex_;
-  std::array<Entry, 8> entries_;
+  std::array<Entry, 32> entries_;  // of as many processes, with a list each
   std::uint64_t uses_ = 0;
 };
 

@@ -79,7 +79,7 @@ defmodule ExPhil.Native.NIF do
   def new_session(_policy, _options), do: unloaded()
   def new_group(_sessions), do: unloaded()
   def act(_session, _obs), do: unloaded()
-  # sessions: a list of %Session{}, as that of new_group, or what new_group returned.
+  # sessions: a list of %Session{} or of their references, or what new_group returned.
   def act_batch(_sessions, _obs, _ref), do: unloaded()
   def sample(_policy, _outs, _options), do: unloaded()
   def step(_session, _obs), do: unloaded()

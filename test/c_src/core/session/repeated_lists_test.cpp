@@ -19,7 +19,7 @@ namespace {
 using test::make_oracle;
 using test::OracleModel;
 
-constexpr int kCallsBefore = 4, kEntries = 8;
+constexpr int kCallsBefore = 4, kEntries = 32;
 
 // Sessions of a policy with numbers as nif/ gives them.
 class ListedAgents {
@@ -95,7 +95,7 @@ TEST_CASE("a new list takes the place of a list that came once, else of the grou
   for (std::size_t i = 0; i < 30; ++i) CHECK(agents.find(lists, {i}) == nullptr);
   for (std::size_t i = 0; i < groups.size(); ++i) CHECK(agents.find(lists, {i, i + 1}) == groups[i]);
 
-  groups.push_back(agents.find_often(lists, {20, 21}));
+  groups.push_back(agents.find_often(lists, {38, 36}));
   REQUIRE(groups.back() != nullptr);
   CHECK(agents.find(lists, {0, 1}) == groups[0]);
   CHECK(agents.find(lists, {39}) == nullptr);  // in place of {1, 2}

@@ -103,6 +103,38 @@ defmodule ExPhil.Native.Policy.GroupTest do
     end)
   end
 
+  # Such a call copies its terms, and of a longer list Elixir takes the references.
+  test "a call of a list that is queued, and of a long one", %{model: model} do
+    large = Policy.init!(:gru, d_input: 26, d_model: 256, layers: 2, heads: [out: 7], backend: :host)
+
+    for {policy, count} <- [{large, 200}, {model, 4100}] do
+      d_input = Policy.info!(policy).d_input
+      [listed, grouped] = for _ <- 1..2, do: for(_ <- 1..count, do: Policy.new_session!(policy))
+      group = Policy.group!(grouped)
+
+      for t <- 1..6 do
+        {:f32, _, obs} = Policies.frames(count, t, d_input)
+        assert Policy.step_batch!(listed, obs) == Policy.step_batch!(group, obs)
+      end
+
+      before = Policy.export_state!(hd(listed))
+
+      for wrong <- [
+            [:one | listed],
+            listed ++ [:one],
+            [hd(listed) | {listed}],
+            tl(listed) ++ [hd(grouped)] ++ :end
+          ] do
+        assert {:error, %Error{kind: :invalid_argument, argument: "sessions", message: message}} =
+                 Policy.step_batch(wrong, <<0>>)
+
+        assert message =~ "a list of sessions, or a group of them"
+      end
+
+      assert Policy.export_state!(hd(listed)) == before
+    end
+  end
+
   backend_test "a group keeps its sessions", %{model: model} do
     make = fn -> Task.await(Task.async(fn -> Policy.group!(sessions(model, 5)) end), :infinity) end
     group = make.()
