@@ -98,10 +98,10 @@ defmodule ExPhil.Native.Clock do
   end
 
   # A session of nobody's, and its frame.
-  defp scratch(session, ref),
-    do:
-      {%{session | ref: ref, gathers: false},
-       :binary.copy(<<1.0::float-32-little>>, session.policy.info.d_input)}
+  defp scratch(session, ref) do
+    frame = :binary.copy(<<1.0::float-32-little>>, session.policy.info.d_input)
+    {%{session | ref: ref, gathers: false}, frame}
+  end
 
   # An integer beyond the largest float.
   defp to_float(fps) do
