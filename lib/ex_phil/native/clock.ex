@@ -55,8 +55,8 @@ defmodule ExPhil.Native.Clock do
 
   Returns `{:ok, clock}`, or an error that says what is wrong with the number or the session.
 
-  Of a session on a GPU the process is woken half a millisecond before the tick, at most a quarter of the period, and `wait/1`
-  returns at the tick. Meanwhile the process polls, and gives way to other processes ten times a millisecond: 3% of a core at
+  Of a session on a GPU the process is woken a millisecond before the tick, at most a quarter of the period, and `wait/1`
+  returns at the tick. Meanwhile the process polls, and gives way to other processes ten times a millisecond: 5% of a core at
   60 FPS. Where other threads wait for a core it sleeps until the tick instead, and its frame takes as long as with a clock of a number. The
   messages of `next/1` are early. The scratch steps change no session. They are left out where little time is left, and where the
   GPU's driver or another call would hold them up. Of a session with `latency: :armed` the next frame is launched shortly

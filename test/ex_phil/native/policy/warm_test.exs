@@ -9,7 +9,7 @@ defmodule ExPhil.Native.Policy.WarmTest do
 
   @delays [{"FAKE_CUDA_DELAY", "1000"}, {"FAKE_CUDA_DELAY_EVERY", "3"}]
 
-  # `wait`: whether a wait returned at its tick or later. Messages come half a millisecond earlier. The library takes the
+  # `wait`: whether a wait returned at its tick or later. Messages come up to a millisecond earlier. The library takes the
   # machine for an idle one, so that waits poll.
   @prelude """
   alias ExPhil.Native.TestSupport.Waiting
