@@ -94,11 +94,11 @@ Term finish_act(Call& call, LateHandle& late, SessionHandle& session, Frames) {
 }
 
 Term act_batch(Call& call, GroupOrList sessions, Frames obs) {
-  const core::PolicyConfig& config = sessions.loaded->policy->config();
-  const std::size_t count = sessions.group->size();
-  obs.require_shape({static_cast<std::int64_t>(count), config.d_input}, "obs");
-  std::vector<float> logits(count * static_cast<std::size_t>(config.d_output));
-  return encode_actions(call, sessions.group->act(obs.data, logits.data()));
+  const core::PolicyConfig& config = sessions.loaded().policy->config();
+  const std::int64_t count = sessions.count();
+  obs.require_shape({count, config.d_input}, "obs");
+  std::vector<float> logits(static_cast<std::size_t>(count * config.d_output));
+  return encode_actions(call, sessions.act(obs.data, logits.data()));
 }
 
 Term resimulate_acts(Call& call, SessionHandle& session, std::int64_t frames_back, Frames frames) {

@@ -1,5 +1,8 @@
 #include "nif/group.hpp"
 
+#include <optional>
+#include <utility>
+
 #include "nif/functions.hpp"
 
 namespace exphil::nif {
@@ -20,30 +23,55 @@ const std::shared_ptr<LoadedPolicy>* find_batch(ErlNifEnv* env, Term term) {
   return session != nullptr ? &session->loaded : nullptr;
 }
 
-GroupOrList Decoder<GroupOrList>::decode(Call& call, Term term, const char* argument) {
-  unsigned length = 0;
-  if (!enif_get_list_length(call.env(), term, &length)) {
-    const auto& handle = decode_handle<GroupHandle>(
-        call, term, argument, "a list of sessions, or a group that Policy.group returned");
-    const LoadedPolicy* const loaded = handle.kept->members[0].loaded.get();
-    require_current(*loaded, argument);  // weights are replaced on all devices of a model
-    return {loaded, {handle.kept, &handle.kept->group}};
+GroupOrList::GroupOrList(const GroupHandle& handle)
+    : loaded_(handle.kept->members[0].loaded.get()),
+      count_(static_cast<std::int64_t>(handle.kept->members.size())),
+      group_(handle.kept, &handle.kept->group) {}
+
+GroupOrList::GroupOrList(Call& call, Term list, std::int64_t count, const char* argument)
+    : count_(count), call_(&call), list_(list), argument_(argument) {
+  if (const auto* first = find_handle<SessionHandle>(call.env(), first_reference(call.env(), list))) {
+    loaded_ = first->loaded.get();
+    guess_ = loaded_->repeated.guess(first->number, static_cast<std::size_t>(count));
   }
+  if (!guess_) find();
+}
+
+core::SessionGroup& GroupOrList::find() {
+  if (group_) return *group_;
   std::vector<core::Session*> sessions;
   core::RepeatedLists::Numbers numbers;
-  sessions.reserve(length), numbers.reserve(length);
-  LoadedPolicy* loaded = nullptr;
-  Term head = 0;
-  while (enif_get_list_cell(call.env(), term, &head, &term)) {
-    const SessionHandle& handle = *Decoder<ListedSession>::decode(call, head, argument).handle;
-    if (loaded == nullptr) loaded = handle.loaded.get();
+  sessions.reserve(static_cast<std::size_t>(count_)), numbers.reserve(static_cast<std::size_t>(count_));
+  Term head = 0, rest = list_;
+  while (enif_get_list_cell(call_->env(), rest, &head, &rest)) {
+    const SessionHandle& handle = *Decoder<ListedSession>::decode(*call_, head, argument_).handle;
     sessions.push_back(handle.session.get());
     numbers.push_back(handle.number);
   }
-  std::shared_ptr<core::SessionGroup> group;
-  if (loaded != nullptr) group = loaded->repeated.find(numbers, sessions);
-  if (!group) group = std::make_shared<core::SessionGroup>(std::move(sessions));
-  return {loaded, std::move(group)};
+  if (loaded_ != nullptr) group_ = loaded_->repeated.find(numbers, sessions, guess_.get());
+  if (!group_) group_ = std::make_shared<core::SessionGroup>(std::move(sessions));
+  return *group_;
+}
+
+void GroupOrList::step(const float* obs, float* out) {
+  if (guess_ && guess_->step_if([this] { return &find() == guess_.get(); }, obs, out)) return;
+  find().step(obs, out);
+}
+
+std::vector<core::Action> GroupOrList::act(const float* obs, float* logits) {
+  std::optional<std::vector<core::Action>> actions;
+  if (guess_) actions = guess_->act_if([this] { return &find() == guess_.get(); }, obs, logits);
+  return actions ? *std::move(actions) : find().act(obs, logits);
+}
+
+GroupOrList Decoder<GroupOrList>::decode(Call& call, Term term, const char* argument) {
+  unsigned length = 0;
+  if (enif_get_list_length(call.env(), term, &length)) return GroupOrList(call, term, length, argument);
+  const auto& handle = decode_handle<GroupHandle>(
+      call, term, argument, "a list of sessions, or a group that Policy.group returned");
+  const GroupOrList group(handle);
+  require_current(group.loaded(), argument);  // weights are replaced on all devices of a model
+  return group;
 }
 
 Term new_group(Call& call, std::vector<ListedSession> sessions) {

@@ -40,11 +40,11 @@ Term finish_step(Call& call, LateHandle& late, SessionHandle& session, Frames ob
 }
 
 Term step_batch(Call& call, GroupOrList sessions, Frames obs) {
-  const core::PolicyConfig& config = sessions.loaded->policy->config();
-  const auto count = static_cast<std::int64_t>(sessions.group->size());
+  const core::PolicyConfig& config = sessions.loaded().policy->config();
+  const std::int64_t count = sessions.count();
   obs.require_shape({count, config.d_input}, "obs");
-  Result out(call, *sessions.loaded->backend, f32_bytes(count, config.d_output, "obs"));
-  sessions.group->step(obs.data, out.floats());
+  Result out(call, *sessions.loaded().backend, f32_bytes(count, config.d_output, "obs"));
+  sessions.step(obs.data, out.floats());
   return obs.answer(call, {count, config.d_output}, out.term());
 }
 

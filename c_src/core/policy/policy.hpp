@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -63,6 +64,13 @@ struct AgentWindow {
 class GroupMemory {
  public:
   virtual ~GroupMemory() = default;
+};
+
+// States that advance together: from, to and kept of Policy::advance_group().
+struct GroupStates {
+  State* const* from;
+  State* const* to;
+  GroupMemory* kept;
 };
 
 // Thrown where a call may not wait and would have to. Nothing has changed then.
@@ -130,6 +138,14 @@ class Policy {
   virtual void advance_group(State* const* from, State* const* to, std::int64_t count,
                              const std::int64_t* rows, const float* obs, float* out, GroupMemory* /*kept*/) {
     rows == nullptr ? advance(from, to, count, obs, out) : advance_rows(from, to, count, rows, obs, out);
+  }
+  // The same for states that are a guess, so that the caller can find out what its own are meanwhile. While
+  // the policy computes the frames, which it checks, it calls is_right() once, in this thread; false drops
+  // them. Returns whether the states have advanced. A policy that has no use for a guess returns false
+  // without calling it. What is_right() throws is thrown here, and no state has changed.
+  virtual bool advance_group_if(const std::function<bool()>& /*is_right*/, const GroupStates& /*states*/,
+                                std::int64_t /*count*/, const float* /*obs*/, float* /*out*/) {
+    return false;
   }
   // For so many states. Null where the policy keeps nothing of them.
   virtual std::unique_ptr<GroupMemory> group_memory(std::int64_t /*count*/) { return nullptr; }

@@ -33,18 +33,39 @@ RepeatedLists::Entry& RepeatedLists::entry_of(const Numbers& numbers) {
   });
   // The policy may still write what it keeps of the group, for which its end waits.
   if (oldest.group) reap(std::move(oldest.group));
-  oldest = Entry{numbers, 0, 0, nullptr};
+  oldest = Entry{};
+  oldest.numbers = numbers;
   return oldest;
 }
 
+std::shared_ptr<SessionGroup> RepeatedLists::guess(std::uint64_t first_number, std::size_t count) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const Entry* likely = nullptr;
+  for (const Entry& entry : entries_) {
+    if (!entry.group || entry.distrust > 0 || entry.numbers.size() != count ||
+        entry.numbers[0] != first_number)
+      continue;
+    if (likely == nullptr || entry.used > likely->used) likely = &entry;
+  }
+  return likely != nullptr ? likely->group : nullptr;
+}
+
 std::shared_ptr<SessionGroup> RepeatedLists::find(const Numbers& numbers,
-                                                  const std::vector<Session*>& sessions) {
+                                                  const std::vector<Session*>& sessions,
+                                                  const SessionGroup* guess) {
+  constexpr int kMostDistrust = 256;
   const std::lock_guard<std::mutex> lock(mutex_);
   Entry& entry = entry_of(numbers);
   entry.used = ++uses_;
   if (!entry.group && ++entry.calls > kCallsBefore) {
     entry.calls = 0;
     entry.group = kept_group(sessions);
+  }
+  entry.distrust = std::max(0, entry.distrust - 1);
+  for (Entry& other : entries_) {
+    if (guess == nullptr || other.group.get() != guess || &other == &entry) continue;
+    other.distrust = other.next_distrust;
+    other.next_distrust = std::min(2 * other.next_distrust, kMostDistrust);
   }
   return entry.group;
 }

@@ -20,9 +20,14 @@ class RepeatedLists {
   // never found again.
   using Numbers = std::vector<std::uint64_t>;
 
+  // The group that a list of so many sessions is probably, which begins with that one; null where no group is
+  // likely. Its sessions may have ended.
+  std::shared_ptr<SessionGroup> guess(std::uint64_t first_number, std::size_t count);
+
   // The group of a list that several calls had before; null for any other. The sessions outlive the use of
-  // it. Throws std::bad_alloc.
-  std::shared_ptr<SessionGroup> find(const Numbers& numbers, const std::vector<Session*>& sessions);
+  // it. guess: what was taken to be its group, if anything. Throws std::bad_alloc.
+  std::shared_ptr<SessionGroup> find(const Numbers& numbers, const std::vector<Session*>& sessions,
+                                     const SessionGroup* guess = nullptr);
 
  private:
   // A list that changes with every match that ends is not worth a group each time.
@@ -33,6 +38,8 @@ class RepeatedLists {
     int calls = 0;
     std::uint64_t used = 0;  // the later, the higher
     std::shared_ptr<SessionGroup> group;
+    // After a wrong guess it is none until so many calls were its own; the next time twice as many.
+    int distrust = 0, next_distrust = 4;
   };
   // Of the list; else the one that is given up for it: the one used longest ago, first of those without a
   // group.

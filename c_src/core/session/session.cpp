@@ -41,6 +41,7 @@ Session::Session(std::shared_ptr<Policy> policy, const SessionOptions& options,
 }
 
 Session::~Session() {
+  mutex_.end_claim();
   if (gatherer_) gatherer_->remove_session();
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <exception>
 #include <functional>
+#include <mutex>
 #include <utility>
 
 #include "core/error.hpp"
@@ -160,11 +161,19 @@ void SessionGroup::begin(const float* obs) {
     const std::int64_t d_input = first.policy_->config().d_input;
     require_finite(obs, count * d_input, d_input, "obs");
   }
+  tell_paces();
+}
+
+void SessionGroup::tell_paces() {
   for (Session* session : sessions_) session->frame_arrived();
 }
 
 void SessionGroup::step_locked(const float* obs, float* out) {
   parts_.size() == 1 ? step_part(parts_[0], obs, out) : step_devices(obs, out);
+  advance_histories();
+}
+
+void SessionGroup::advance_histories() {
   for (const Part& part : parts_) {
     for (const Part::Moving& moving : part.moving) moving.session->history_.advance();
     for (const Part::Windowed& windowed : part.windows) windowed.session->history_.advance();
@@ -190,7 +199,7 @@ void SessionGroup::step_part(Part& part, const float* obs, float* out) {
   part.windows.empty() ? step_carried(part, obs, out) : step_with_windows(part, obs, out);
 }
 
-void SessionGroup::step_carried(Part& part, const float* obs, float* out) {
+GroupStates SessionGroup::states_of(Part& part) {
   for (std::size_t i = 0; i < part.moving.size(); ++i) {
     if (i + kAhead < part.moving.size()) part.moving[i + kAhead].session->history_.prefetch();
     const auto& [session, at] = part.moving[i];
@@ -200,9 +209,13 @@ void SessionGroup::step_carried(Part& part, const float* obs, float* out) {
   const std::vector<State*>& to = part.to.empty() ? part.from : part.to;
   for (const State* state : part.from) __builtin_prefetch(state);
   for (const State* state : part.to) __builtin_prefetch(state);
-  const auto count = static_cast<std::int64_t>(to.size());
-  part.policy->advance_group(part.from.data(), to.data(), count,
-                             part.rows.empty() ? nullptr : part.rows.data(), obs, out, part.memory.get());
+  return {part.from.data(), to.data(), part.memory.get()};
+}
+
+void SessionGroup::step_carried(Part& part, const float* obs, float* out) {
+  const GroupStates states = states_of(part);
+  part.policy->advance_group(states.from, states.to, static_cast<std::int64_t>(part.from.size()),
+                             part.rows.empty() ? nullptr : part.rows.data(), obs, out, states.kept);
 }
 
 // One call for the windows, then one for the carried states. A call that fails changes no carried state, and
@@ -231,22 +244,62 @@ void SessionGroup::step_with_windows(Part& part, const float* obs, float* out) {
   }
 }
 
-void SessionGroup::step(const float* obs, float* out) {
+std::vector<Action> SessionGroup::choose(const float* logits) {
+  std::vector<Action> actions(sessions_.size());
+  const std::int64_t d_output = sessions_[0]->policy_->config().d_output;
+  for (std::size_t i = 0; i < sessions_.size(); ++i) {
+    actions[i] = sessions_[i]->choose_locked(logits + static_cast<std::int64_t>(i) * d_output);
+  }
+  return actions;
+}
+
+template <class Then>
+void SessionGroup::step_then(const float* obs, float* out, Then then) {
   const Locks locks(*this);
   begin(obs);
   step_locked(obs, out);
+  then();
+}
+
+// With its claim the group has all of its sessions, and none of them ends.
+template <class Then>
+bool SessionGroup::step_if_then(const IsRight& is_right, const float* obs, float* out, Then then) {
+  if (!is_one_batch() || !claiming_.claim) return false;
+  const auto claimed = claiming_.claim->try_enter();
+  if (!claimed) return false;
+  Part& part = parts_[0];
+  const auto ask = [&] {
+    if (!is_right()) return false;
+    tell_paces();
+    return true;
+  };
+  const auto count = static_cast<std::int64_t>(sessions_.size());
+  if (!part.policy->advance_group_if(ask, states_of(part), count, obs, out)) return false;
+  advance_histories();
+  then();
+  return true;
+}
+
+void SessionGroup::step(const float* obs, float* out) {
+  step_then(obs, out, [] {});
+}
+
+bool SessionGroup::step_if(const IsRight& is_right, const float* obs, float* out) {
+  return step_if_then(is_right, obs, out, [] {});
 }
 
 std::vector<Action> SessionGroup::act(const float* obs, float* logits) {
-  const PolicyConfig& config = sessions_[0]->policy_->config();
-  require_controller(config, "sessions");
-  std::vector<Action> actions(sessions_.size());
-  const Locks locks(*this);
-  begin(obs);
-  step_locked(obs, logits);
-  for (std::size_t i = 0; i < sessions_.size(); ++i) {
-    actions[i] = sessions_[i]->choose_locked(logits + static_cast<std::int64_t>(i) * config.d_output);
-  }
+  require_controller(parts_[0].policy->config(), "sessions");
+  std::vector<Action> actions;
+  step_then(obs, logits, [&] { actions = choose(logits); });
+  return actions;
+}
+
+std::optional<std::vector<Action>> SessionGroup::act_if(const IsRight& is_right, const float* obs,
+                                                        float* logits) {
+  require_controller(parts_[0].policy->config(), "sessions");
+  std::vector<Action> actions;
+  if (!step_if_then(is_right, obs, logits, [&] { actions = choose(logits); })) return std::nullopt;
   return actions;
 }
 

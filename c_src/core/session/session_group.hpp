@@ -8,7 +8,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "core/policy/policy.hpp"
@@ -38,6 +40,14 @@ class SessionGroup {
   // The same, with the action of each session; logits: {size, d_output}, written. Throws unsupported where
   // the policy has no controller.
   std::vector<Action> act(const float* obs, float* logits);
+
+  // These two for a call that is probably of this group: is_right() finds out, in this thread, while the
+  // policy computes the frame. False or nothing, and nothing has changed, where it is another group's call,
+  // or where the frame cannot begin before that is known; is_right() may not have been called then. The group
+  // was kept. Its policy exists; its sessions may have ended.
+  using IsRight = std::function<bool()>;
+  bool step_if(const IsRight& is_right, const float* obs, float* out);
+  std::optional<std::vector<Action>> act_if(const IsRight& is_right, const float* obs, float* logits);
 
  private:
   friend class Gatherer;
@@ -72,9 +82,18 @@ class SessionGroup {
   void add(Session& session, std::int64_t row, bool numbered);
   bool is_one_batch() const;  // all of one device, with carried states
   void begin(const float* obs);
-  // These three with all locks.
+  void tell_paces();
+  // These call then() with all locks, after the frame.
+  template <class Then>
+  void step_then(const float* obs, float* out, Then then);
+  template <class Then>
+  bool step_if_then(const IsRight& is_right, const float* obs, float* out, Then then);
+  // These with all locks.
+  std::vector<Action> choose(const float* logits);
   void step_locked(const float* obs, float* out);
+  void advance_histories();
   void step_devices(const float* obs, float* out);
+  static GroupStates states_of(Part& part);
   static void step_part(Part& part, const float* obs, float* out);
   static void step_carried(Part& part, const float* obs, float* out);
   static void step_with_windows(Part& part, const float* obs, float* out);

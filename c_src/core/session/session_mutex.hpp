@@ -24,6 +24,12 @@ class GroupClaim {
     mutex_.unlock();
     return false;
   }
+  // The same until the lock goes out of scope, without waiting for another call of the group.
+  std::unique_lock<std::mutex> try_enter() {
+    std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
+    if (lock && !whole_) lock.unlock();
+    return lock;
+  }
   void leave() noexcept { mutex_.unlock(); }
 
   // By who has locked all of the sessions, and has claimed each.
@@ -43,7 +49,7 @@ class SessionMutex {
  public:
   void lock() {
     mutex_.lock();
-    if (claim_) end(std::unique_lock<std::mutex>(claim_->mutex_));
+    end_claim();
   }
 
   // False also where a group's call has the session.
@@ -58,6 +64,11 @@ class SessionMutex {
 
   void unlock() noexcept { mutex_.unlock(); }
   void hand_over(std::shared_ptr<HandoverMutex::Task> task) noexcept { mutex_.hand_over(std::move(task)); }
+
+  // When the session ends, which waits for the group's call: so who has entered a claim may use its sessions.
+  void end_claim() noexcept {
+    if (claim_) end(std::unique_lock<std::mutex>(claim_->mutex_));
+  }
 
   // By the holder: a group may use the session without it from when the claim is complete and this unlocked.
   void claim(std::shared_ptr<GroupClaim> claim) noexcept { claim_ = std::move(claim); }

@@ -45,28 +45,39 @@ void FrameLane::reserve(std::int64_t rows) {
   capacity_ = static_cast<std::int64_t>(count);
 }
 
-bool FrameLane::run(const Slice& batch, CUevent after, const SliceHooks& hooks) {
+bool FrameLane::run(Slice& batch, const StartEvent& start, const SliceHooks& hooks) {
   reserve(batch.job.rows);
   finite_ = true;
   ++number_;
+  BatchStates found{nullptr};
+  CUevent after = nullptr;
   try {
-    if (hooks.before) hooks.before(batch);
-    stream_copy(states_.data(), batch.states,
-                static_cast<std::size_t>(batch.job.rows) * sizeof(policy::StatePlace));
     const bool early = tuning_.frames_late != 0;
+    const auto launch_found = [&] { launch(batch, after, found.known ? found.group : nullptr); };
     copy_frames(batch, [&] {
-      if (early) launch(batch, after, hooks);
+      found = hooks.find();
+      batch.states = found.places;
+      after = start();
+      if (hooks.before) hooks.before(batch);
+      stream_copy(states_.data(), batch.states,
+                  static_cast<std::size_t>(batch.job.rows) * sizeof(policy::StatePlace));
+      stream_fence();
+      if (early) launch_found();
     });
-    if (!early) launch(batch, after, hooks);
-    if (hooks.group != nullptr) begin_next(batch, *hooks.group);
+    if (!early) launch_found();
+    if (found.group != nullptr) begin_next(batch, *found.group);
+    if (hooks.is_right && !hooks.is_right()) {
+      if (found.group != nullptr) found.group->forget();
+      return wait(batch.job.rows), false;
+    }
     if (hooks.meanwhile) hooks.meanwhile();
     wait(batch.job.rows);
     if (__atomic_load_n(arrived_.as<std::uint64_t>(), __ATOMIC_ACQUIRE) == number_) {
       // Frames came too late for the device, which has changed no state that is read.
-      if (hooks.group != nullptr) hooks.group->forget();
+      if (found.group != nullptr) found.group->forget();
       ++number_;
       let_all_begin(batch.job.rows);
-      launch(batch, after, {});
+      launch(batch, after, nullptr);
       wait(batch.job.rows);
     }
     copy_answers(batch);
@@ -79,7 +90,7 @@ bool FrameLane::run(const Slice& batch, CUevent after, const SliceHooks& hooks) 
   }
 }
 
-void FrameLane::launch(const Slice& batch, CUevent after, const SliceHooks& hooks) {
+void FrameLane::launch(const Slice& batch, CUevent after, const CudaGroupMemory* known) {
   policy::AwaitedFrames a{};
   a.states = as_pointer<policy::StatePlace>(states_.device_address());
   a.rows = batch.job.rows, a.seq = 1, a.sequences = static_cast<int>(batch.job.rows);
@@ -89,14 +100,14 @@ void FrameLane::launch(const Slice& batch, CUevent after, const SliceHooks& hook
   a.number = number_;
   a.nanoseconds = static_cast<unsigned long long>(tuning_.armed_microseconds) * 1000;
   a.frames = as_pointer<float>(frames_.device_address());
-  const bool known = hooks.group != nullptr && hooks.known;
   RowJob rest;
   rest.rows = batch.job.rows, rest.batch = true;
   rest.out = as_pointer<float>(batch.pinned_out != 0 ? batch.pinned_out : out_.device_address());
   const bool has_outputs = kernels_.frame()->has_outputs();
   a.out = has_outputs ? rest.out : kernels_.hidden(rest_);
   context_.check(driver().cuStreamWaitEvent(stream_.handle(), after, 0), "cuStreamWaitEvent");
-  kernels_.enqueue_frame(stream_.handle(), a, known ? hooks.group->products() : h_.as<float>(), known);
+  kernels_.enqueue_frame(stream_.handle(), a, known != nullptr ? known->products() : h_.as<float>(),
+                         known != nullptr);
   if (!has_outputs) kernels_.enqueue_output(stream_.handle(), rest_, rest);
   done_.record(stream_.handle());
 }
@@ -133,7 +144,7 @@ void FrameLane::let_all_begin(std::int64_t rows) {
 }
 
 // The first chunks of all tiles, then the second ones, and so on: each thread takes the next one. The calling
-// thread launches first, while others copy.
+// thread finds the states and launches first, while others copy.
 template <class Launch>
 void FrameLane::copy_frames(const Slice& batch, Launch launch) {
   const std::int64_t rows = batch.job.rows, row_bytes = 4 * std::int64_t{dims_.frame_size()};
@@ -143,8 +154,11 @@ void FrameLane::copy_frames(const Slice& batch, Launch launch) {
   std::atomic<std::int64_t> next{0};
   const std::thread::id caller = std::this_thread::get_id();
   bool launched = false;
+  const auto launch_first = [&] {
+    if (!launched) launched = true, launch();
+  };
   core::parallel_for(all, alone ? all : 1, [&](std::int64_t begin, std::int64_t end) {
-    if (std::this_thread::get_id() == caller && !launched) launched = true, launch();
+    if (std::this_thread::get_id() == caller) launch_first();
     for (; begin < end; ++begin) {
       const std::int64_t i = next.fetch_add(1, std::memory_order_relaxed), tile = i % split.tiles,
                          chunk = i / split.tiles, first = split.first(tile) + chunk * split.chunk_rows,
@@ -157,7 +171,7 @@ void FrameLane::copy_frames(const Slice& batch, Launch launch) {
       let_begin(tile * split.chunks + chunk);
     }
   });
-  if (!launched) launch();
+  launch_first();
 }
 
 void FrameLane::copy_answers(const Slice& batch) const {

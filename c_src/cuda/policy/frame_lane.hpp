@@ -1,7 +1,7 @@
-// A batch of agents whose frame is one launch (frame_launch.hpp). It is launched first, and waits on the
-// device while the library's threads copy the frames into page-locked memory: the device computes a chunk of
-// agents as soon as their frames are there. Used by cuda/policy/slices.cpp; one call at a time, with the
-// context current.
+// A batch of agents whose frame is one launch (frame_launch.hpp). The calling thread finds the states and
+// launches it while the library's threads copy the frames into page-locked memory: the device computes a
+// chunk of agents as soon as their frames are there. Used by cuda/policy/slices.cpp; one call at a time, with
+// the context current.
 #pragma once
 
 #include <cuda.h>
@@ -24,11 +24,12 @@ class FrameLane {
 
   // From now on so many agents allocate nothing. Throws out_of_memory.
   void reserve(std::int64_t rows);
-  // As SliceLanes::run(), of one slice.
-  bool run(const Slice& batch, CUevent after, const SliceHooks& hooks);
+  // As SliceLanes::run(), of one slice with hooks.find.
+  bool run(Slice& batch, const StartEvent& start, const SliceHooks& hooks);
 
  private:
-  void launch(const Slice& batch, CUevent after, const SliceHooks& hooks);
+  // known: what it needs of the states' products; null: it is to be computed.
+  void launch(const Slice& batch, CUevent after, const CudaGroupMemory* known);
   // Launches, for the group's next frame, what needs the states alone.
   void begin_next(const Slice& batch, CudaGroupMemory& group);
   template <class Launch>

@@ -81,6 +81,8 @@ class CudaPolicy : public core::Policy {
   void advance_group(core::State* const* from, core::State* const* to, std::int64_t count,
                      const std::int64_t* rows, const float* obs, float* out,
                      core::GroupMemory* kept) override;
+  bool advance_group_if(const std::function<bool()>& is_right, const core::GroupStates& states,
+                        std::int64_t count, const float* obs, float* out) override;
   std::unique_ptr<core::GroupMemory> group_memory(std::int64_t count) override;
   bool checks_frames(std::int64_t count) const override { return count > fused_.limit(); }
   int copying_helpers(std::int64_t count) const override;
@@ -97,8 +99,8 @@ class CudaPolicy : public core::Policy {
 
  private:
   CUdeviceptr slot(const core::State& state) const { return state_of(*arena_, state).slot(); }
-  void batch(core::State* const* from, core::State* const* to, std::int64_t count, const BatchRows& rows,
-             CudaGroupMemory* group = nullptr);
+  bool batch(const core::GroupStates& states, std::int64_t count, const BatchRows& rows,
+             const std::function<bool()>& is_right = {});
   SlicePipeline& pipeline(std::int64_t count) { return count <= kFrames ? batches_ : slices_; }
   template <class Work>
   void change(core::State* const* from, core::State* const* to, std::int64_t count, Work work);
@@ -186,7 +188,10 @@ void CudaPolicy::advance(core::State* const* from, core::State* const* to, std::
                          const float* obs, float* out) {
   if (count == 0) return;
   const ContextGuard guard(*context_);
-  if (count > fused_.limit()) return batch(from, to, count, {obs, out});
+  if (count > fused_.limit()) {
+    batch({from, to, nullptr}, count, {obs, out});
+    return;
+  }
   change(from, to, count, [&](const policy::StatePlace* places) {
     if (count == 1) {
       fused_.step_chain(places, 1, obs, out);
@@ -204,23 +209,39 @@ void require_finite(const BatchRows& rows, std::int64_t count, std::int64_t d_in
 }
 
 // As change(), but the states are looked up as the slices need them, and change while the device computes.
-void CudaPolicy::batch(core::State* const* from, core::State* const* to, std::int64_t count,
-                       const BatchRows& rows, CudaGroupMemory* group) {
-  NextStates next(*arena_, from, to, count, NextStates::Lookup::when_reached);
+// Returns whether they did: not where they are not those of the call.
+bool CudaPolicy::batch(const core::GroupStates& states, std::int64_t count, const BatchRows& rows,
+                       const std::function<bool()>& is_right) {
+  std::optional<NextStates> next;
+  auto* const group = static_cast<CudaGroupMemory*>(states.kept);
+  bool right = true;
   SliceHooks hooks;
-  hooks.before = [&](const Slice& slice) {
-    next.reach(static_cast<std::size_t>(slice.states - next.places() + slice.job.rows));
+  if (is_right) hooks.is_right = [&] { return right = is_right(); };
+  hooks.find = [&] {
+    next.emplace(*arena_, states.from, states.to, count, NextStates::Lookup::when_reached);
+    const bool known = group != nullptr && group->has(states.from, count);
+    if (group != nullptr) group->begin();
+    return BatchStates{next->places(), group, known};
   };
-  hooks.meanwhile = [&] { next.assign(); };
-  if (group != nullptr) {
-    hooks.group = group, hooks.known = group->has(from, count);
-    group->begin();
-  }
-  if (!pipeline(count).batch(next.places(), count, rows, hooks)) {
-    require_finite(rows, count, dims_.config.d_input);
-  }
-  next.commit();
-  if (group != nullptr) group->commit(next.first_stamp());
+  hooks.before = [&](const Slice& slice) {
+    next->reach(static_cast<std::size_t>(slice.states - next->places() + slice.job.rows));
+  };
+  hooks.meanwhile = [&] { next->assign(); };
+  const bool finite = pipeline(count).batch(count, rows, group != nullptr, hooks);
+  if (!right) return false;
+  if (!finite) require_finite(rows, count, dims_.config.d_input);
+  next->commit();
+  if (group != nullptr) group->commit(next->first_stamp());
+  return true;
+}
+
+// To look up few sessions takes less time than to wake a thread that copies their frames.
+bool CudaPolicy::advance_group_if(const std::function<bool()>& is_right, const core::GroupStates& states,
+                                  std::int64_t count, const float* obs, float* out) {
+  const bool enough = copying_helpers(count) > 0 || tuning_.guess > 1;
+  if (!enough || tuning_.guess == 0 || count <= fused_.limit() || count > kFrames) return false;
+  const ContextGuard guard(*context_);
+  return batch(states, count, {obs, out}, is_right);
 }
 
 // Batches of more than kFrames are cut into more slices than there are lanes.
@@ -245,7 +266,7 @@ void CudaPolicy::advance_group(core::State* const* from, core::State* const* to,
                                core::GroupMemory* kept) {
   if (kept == nullptr) return Policy::advance_group(from, to, count, rows, obs, out, kept);
   const ContextGuard guard(*context_);
-  batch(from, to, count, {obs, out, rows}, static_cast<CudaGroupMemory*>(kept));
+  batch({from, to, kept}, count, {obs, out, rows});
 }
 
 void CudaPolicy::advance_rows(core::State* const* from, core::State* const* to, std::int64_t count,
@@ -254,7 +275,7 @@ void CudaPolicy::advance_rows(core::State* const* from, core::State* const* to, 
   if (count <= std::max<std::int64_t>(1, fused_.limit()))
     return Policy::advance_rows(from, to, count, rows, obs, out);
   const ContextGuard guard(*context_);
-  batch(from, to, count, {obs, out, rows});
+  batch({from, to, nullptr}, count, {obs, out, rows});
 }
 
 void CudaPolicy::advance_chain(core::State& from, core::State* const* to, std::int64_t seq,
@@ -266,7 +287,9 @@ void CudaPolicy::advance_chain(core::State& from, core::State* const* to, std::i
     fused_.step_chain(next.places(), seq, frames, out);
   } else {
     for (std::int64_t t = 0; t < seq; ++t) {
-      slices_.batch(next.places() + t, 1, {frames + t * dims_.config.d_input, out + t * dims_.outputs()});
+      SliceHooks hooks;
+      hooks.find = [&] { return BatchStates{next.places() + t}; };
+      slices_.batch(1, {frames + t * dims_.config.d_input, out + t * dims_.outputs()}, false, hooks);
     }
   }
   next.commit();
@@ -342,10 +365,10 @@ void CudaPolicy::warm_up() {
   for (int i = 0; i < 3; ++i) step(both, 1, obs.data(), out.data());
   if (fused_.limit() > 1) step(both, 2, obs.data(), out.data());
   copy_state(*both[1], *both[0]);
-  batch(both, both, 2, {obs.data(), out.data()});
+  batch({both, both, nullptr}, 2, {obs.data(), out.data()});
   if (rows_.values_ahead() > 0) {  // with what a group knows, and with what it does not yet
     CudaGroupMemory group(context_, 2, rows_.values_ahead());
-    for (int i = 0; i < 2; ++i) batch(both, both, 2, {obs.data(), out.data()}, &group);
+    for (int i = 0; i < 2; ++i) batch({both, both, &group}, 2, {obs.data(), out.data()});
   }
   prefill(*both[0], obs.data(), kSeq, out.data());
   window(obs.data(), 1, kSeq, out.data());

@@ -22,6 +22,13 @@ constexpr std::size_t kMostDirectOutput = 256 * 1024;
 // way while the others are copied. What follows overlaps in any case.
 constexpr std::int64_t kSentWhole = 256 * 1024, kSentInTwo = 2 * 1024 * 1024;
 
+constexpr std::int64_t kStateBytes = sizeof(policy::StatePlace);
+
+std::int64_t states_of(const Slice& slice) {
+  if (slice.job.batch) return slice.job.rows;
+  return slice.states == nullptr ? 0 : slice.job.sequences;
+}
+
 }  // namespace
 
 // Rows that are copied at a time: the answers of the lane's pending slice, or frames of its next one, which
@@ -30,8 +37,7 @@ struct SliceLanes::Piece {
   static constexpr int kAnswers = 2, kParts = 3;
   Lane* lane;
   int part;
-  std::int64_t first, count;         // units
-  std::int64_t first_state, states;  // copied with them
+  std::int64_t first, count;  // units
 };
 
 struct SliceLanes::Lane {
@@ -92,50 +98,75 @@ void SliceLanes::reserve(std::int64_t slices, std::int64_t rows) {
 }
 
 // As many slices as there are lanes are copied together, by all threads: a thread that is asleep wakes too
-// late to help with one. The calling thread launches each once it is copied. Of more slices each waits for
-// the one whose lane it gets, and is copied while those between are computed.
-bool SliceLanes::run(const std::vector<Slice>& slices, bool chained, CUevent after, const SliceHooks& hooks) {
+// late to help with one. The calling thread finds the states first, and launches each slice once it is
+// copied. Of more slices each waits for the one whose lane it gets, and is copied while those between are
+// computed.
+bool SliceLanes::run(std::vector<Slice>& slices, bool chained, const StartEvent& start,
+                     const SliceHooks& hooks) {
   finite_ = true;
   const std::size_t lanes = lanes_.size();
-  const std::size_t group = chained || slices.size() > lanes ? 1 : slices.size();
-  CudaGroupMemory* const kept = can_go_ahead(slices) ? hooks.group : nullptr;
+  const std::size_t together = chained || slices.size() > lanes ? 1 : slices.size();
+  CudaGroupMemory* kept = nullptr;
+  CUevent after = nullptr;
+  const auto find = [&] {
+    BatchStates batch{nullptr};
+    if (hooks.find) {
+      batch = hooks.find();
+      const policy::StatePlace* places = batch.places;
+      for (Slice& slice : slices) slice.states = places, places += slice.job.rows;
+    }
+    after = start();
+    for (std::size_t i = 0; hooks.before && i < together; ++i) hooks.before(slices[i]);
+    if (batch.group != nullptr && can_go_ahead(slices)) kept = batch.group;
+    if (kept != nullptr && batch.known) {
+      after = begin_known(slices, *kept, after);
+    } else if (together > 1) {
+      after = begin_ahead(slices, after);
+    }
+  };
   try {
     Lane* previous = nullptr;
     std::vector<Piece> pieces;
-    for (std::size_t first = 0; first < slices.size(); first += group) {
+    for (std::size_t first = 0; first < slices.size(); first += together) {
       pieces.clear();
-      const std::size_t end = std::min(slices.size(), first + group);
-      for (std::size_t i = first; hooks.before && i < end; ++i) hooks.before(slices[i]);
-      if (kept != nullptr && hooks.known) {
-        after = begin_known(slices, *kept, after);
-      } else if (group > 1) {
-        after = begin_ahead(slices, after);
-      }
-      for (std::size_t i = first; i < end; ++i) {
+      for (std::size_t i = first; i < first + together; ++i) {
         Lane& lane = *lanes_[i % lanes];
-        lane.after = after, lane.previous = chained && previous != &lane ? previous : nullptr;
+        lane.previous = chained && previous != &lane ? previous : nullptr;
         begin(lane, slices[i], i == 0, &pieces);
         previous = &lane;
       }
-      copy(pieces);
+      copy(pieces, [&] {
+        if (first == 0) {
+          find();
+        } else if (hooks.before) {
+          hooks.before(slices[first]);
+        }
+        for (std::size_t i = first; i < first + together; ++i) set_states(*lanes_[i % lanes], after);
+      });
     }
     if (kept != nullptr) begin_next(slices, *kept);
+    if (hooks.is_right && !hooks.is_right()) {
+      if (kept != nullptr) kept->forget();
+      return drop(), false;
+    }
     if (hooks.meanwhile) hooks.meanwhile();
     for (std::size_t i = 0; i < lanes; ++i) finish(*lanes_[(slices.size() + i) % lanes]);
     found_ = nullptr;
     return finite_;
   } catch (...) {
-    found_ = nullptr;
-    for (auto& lane : lanes_) {
-      context_.armed().cancel();
-      context_.note(driver().cuStreamSynchronize(lane->stream.handle()), "cuStreamSynchronize");
-      lane->pending = lane->next = nullptr;
-    }
-    if (ahead_) {
-      context_.note(driver().cuStreamSynchronize(ahead_->stream.handle()), "cuStreamSynchronize");
-    }
+    context_.armed().cancel();
+    drop();
     throw;
   }
+}
+
+void SliceLanes::drop() noexcept {
+  found_ = nullptr;
+  for (auto& lane : lanes_) {
+    context_.note(driver().cuStreamSynchronize(lane->stream.handle()), "cuStreamSynchronize");
+    lane->pending = lane->next = nullptr;
+  }
+  if (ahead_) context_.note(driver().cuStreamSynchronize(ahead_->stream.handle()), "cuStreamSynchronize");
 }
 
 bool SliceLanes::can_go_ahead(const std::vector<Slice>& slices) const {
@@ -201,25 +232,26 @@ void SliceLanes::begin(Lane& lane, const Slice& slice, bool is_first, std::vecto
   wait(lane);
   lane.next = &slice, lane.sent = 0;
   add_answers(lane, pieces);
-  const std::int64_t length = length_of(slice), units = job.rows / length, unit_bytes = length * row_bytes(),
-                     states = slice.states == nullptr ? 0
-                              : job.batch             ? job.rows
-                                                      : job.sequences;
+  const std::int64_t length = length_of(slice), units = job.rows / length, unit_bytes = length * row_bytes();
   const bool two = is_first && units * unit_bytes >= kSentWhole && units * unit_bytes <= kSentInTwo;
   const std::int64_t early = two ? units * 3 / 4 : 0;
   lane.part_ends[0] = static_cast<std::size_t>(early * unit_bytes);
-  lane.part_ends[1] = static_cast<std::size_t>(units * unit_bytes) +
-                      static_cast<std::size_t>(states) * sizeof(policy::StatePlace);
+  lane.part_ends[1] = static_cast<std::size_t>(units * unit_bytes + states_of(slice) * kStateBytes);
   add_pieces(lane, 0, {0, early}, unit_bytes, pieces);
-  const std::size_t first = pieces->size();
   add_pieces(lane, 1, {early, units}, unit_bytes, pieces);
-  // The states go with the second part: each with its row, or all at once.
-  const bool with_rows = job.batch && !two;
-  if (!with_rows) (*pieces)[first].states = states;
-  for (std::size_t i = first; with_rows && i < pieces->size(); ++i) {
-    Piece& piece = (*pieces)[i];
-    piece.first_state = piece.first, piece.states = std::min(piece.count, states);
+  lane.pieces_left[1].fetch_add(1, std::memory_order_relaxed);  // the states
+}
+
+// Behind its frames. After this it may be launched.
+void SliceLanes::set_states(Lane& lane, CUevent after) {
+  const Slice& slice = *lane.next;
+  const auto bytes = static_cast<std::size_t>(states_of(slice) * kStateBytes);
+  if (bytes > 0) {
+    stream_copy(lane.buffers.host_in.as<char>() + slice.job.rows * row_bytes(), slice.states, bytes);
+    stream_fence();
   }
+  lane.after = after;
+  lane.pieces_left[1].fetch_sub(1, std::memory_order_acq_rel);
 }
 
 void SliceLanes::add_pieces(Lane& lane, int part, std::pair<std::int64_t, std::int64_t> units,
@@ -227,7 +259,7 @@ void SliceLanes::add_pieces(Lane& lane, int part, std::pair<std::int64_t, std::i
   const std::int64_t each = std::max<std::int64_t>(1, kCopiedAtOnce / unit_bytes);
   std::int64_t count = 0;
   for (std::int64_t at = units.first; at < units.second; at += each, ++count) {
-    pieces->push_back({&lane, part, at, std::min(each, units.second - at), 0, 0});
+    pieces->push_back({&lane, part, at, std::min(each, units.second - at)});
   }
   lane.pieces_left[part] = count;
 }
@@ -241,7 +273,8 @@ void SliceLanes::add_answers(Lane& lane, std::vector<Piece>* pieces) {
   add_pieces(lane, Piece::kAnswers, {0, rows}, 4 * dims_.outputs(), pieces);
 }
 
-void SliceLanes::copy(const std::vector<Piece>& pieces) {
+template <class Prepare>
+void SliceLanes::copy(const std::vector<Piece>& pieces, Prepare prepare) {
   std::int64_t frames = 0, answers = 0;
   for (const Piece& piece : pieces) {
     if (piece.part == Piece::kAnswers) {
@@ -253,10 +286,14 @@ void SliceLanes::copy(const std::vector<Piece>& pieces) {
   const bool alone = frames < kFramesAlone && answers < kAnswersAlone;
   const auto count = static_cast<std::int64_t>(pieces.size());
   const std::thread::id caller = std::this_thread::get_id();
+  bool prepared = false;
   const auto send_all = [&] {
+    if (!prepared) prepared = true, prepare();
     for (auto& lane : lanes_) send(*lane);
   };
   core::parallel_for(count, alone ? count : 1, [&](std::int64_t begin, std::int64_t end) {
+    const bool is_caller = std::this_thread::get_id() == caller;
+    if (is_caller) send_all();
     for (std::int64_t i = begin; i < end; ++i) {
       const Piece& piece = pieces[static_cast<std::size_t>(i)];
       if (piece.part == Piece::kAnswers) {
@@ -265,7 +302,7 @@ void SliceLanes::copy(const std::vector<Piece>& pieces) {
         copy_frames(piece);
       }
       piece.lane->pieces_left[piece.part].fetch_sub(1, std::memory_order_acq_rel);
-      if (std::this_thread::get_id() == caller) send_all();
+      if (is_caller) send_all();
     }
   });
   send_all();
@@ -308,11 +345,6 @@ void SliceLanes::copy_frames(const Piece& piece) {
         dims_.stream_frames(slice.windows[i], length, reinterpret_cast<float*>(staged + i * unit_bytes));
   }
   if (!finite) finite_ = false;
-  if (piece.states > 0) {
-    auto* const states = reinterpret_cast<policy::StatePlace*>(staged + slice.job.rows * row_bytes());
-    stream_copy(states + piece.first_state, slice.states + piece.first_state,
-                static_cast<std::size_t>(piece.states) * sizeof(policy::StatePlace));
-  }
   stream_fence();
 }
 
@@ -362,7 +394,7 @@ void SliceLanes::finish(Lane& lane) {
   wait(lane);
   std::vector<Piece> pieces;
   add_answers(lane, &pieces);
-  copy(pieces);
+  copy(pieces, [] {});
   lane.pending = nullptr;
 }
 

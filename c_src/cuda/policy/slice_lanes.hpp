@@ -24,7 +24,7 @@ struct Slice {
   const float* obs = nullptr;             // {job.rows, d_input}
   const std::int64_t* rows = nullptr;     // of obs and of out, those of a batch; null: the first job.rows
   const float* const* windows = nullptr;  // or instead, for each sequence, {job.seq, d_input}
-  // One for each row of a batch, or for each sequence; may be null.
+  // One for each row of a batch, of which SliceHooks::find gives them, or for each sequence; may be null.
   const policy::StatePlace* states = nullptr;
   float* out = nullptr;        // {out_rows, d_output}; null: not needed
   CUdeviceptr pinned_out = 0;  // the same, where the device writes it itself: it is in pinned memory
@@ -32,15 +32,24 @@ struct Slice {
   RowJob job;                  // launch() fills in keep_states and out
 };
 
-// What the calling thread does besides. All may be empty.
-struct SliceHooks {
-  std::function<void(const Slice&)> before;  // before a slice's states are read, which it may find meanwhile
-  std::function<void()> meanwhile;           // when all are launched and no states are read any more
-  // Of a batch of a group: its products are those of the states where `known`, and will be of those after
-  // them.
+struct BatchStates {
+  const policy::StatePlace* places;  // of all rows of the batch
+  // Of a group: its products are those of the states where `known`, and will be of those after them.
   CudaGroupMemory* group = nullptr;
   bool known = false;
 };
+
+// What the calling thread does besides. All may be empty.
+struct SliceHooks {
+  std::function<BatchStates()> find;  // of a batch: its states, which are looked for while others copy frames
+  // Of a batch: whether these are its states, when all are launched. Where they are not, nothing is answered.
+  std::function<bool()> is_right;
+  std::function<void(const Slice&)> before;  // before a slice's states are read, which it may find meanwhile
+  std::function<void()> meanwhile;           // after that, when no states are read any more
+};
+
+// The event after which a call's work starts. Called once, when the call has its states.
+using StartEvent = std::function<CUevent()>;
 
 class SliceLanes {
  public:
@@ -52,9 +61,9 @@ class SliceLanes {
   // From now on so many slices of so many rows allocate nothing. Throws out_of_memory.
   void reserve(std::int64_t slices, std::int64_t rows);
   // Computes all of them after an event, and returns when every output and every next state is written:
-  // whether all frames were finite. Throws only when none of their work still runs. chained: each starts from
-  // the state that the one before leaves.
-  bool run(const std::vector<Slice>& slices, bool chained, CUevent after, const SliceHooks& hooks = {});
+  // whether all frames were finite, and the states right. Throws only when none of their work still runs.
+  // chained: each starts from the state that the one before leaves.
+  bool run(std::vector<Slice>& slices, bool chained, const StartEvent& start, const SliceHooks& hooks = {});
 
  private:
   struct Lane;
@@ -70,10 +79,14 @@ class SliceLanes {
   // Launches it for a group's next frame, of the states that the slices leave.
   void begin_next(const std::vector<Slice>& slices, CudaGroupMemory& group);
   void begin(Lane& lane, const Slice& slice, bool is_first, std::vector<Piece>* pieces);
+  void set_states(Lane& lane, CUevent after);
   void add_answers(Lane& lane, std::vector<Piece>* pieces);
   static void add_pieces(Lane& lane, int part, std::pair<std::int64_t, std::int64_t> units,
                          std::int64_t unit_bytes, std::vector<Piece>* pieces);
-  void copy(const std::vector<Piece>& pieces);
+  // prepare() is called once, in this thread, before anything is sent.
+  template <class Prepare>
+  void copy(const std::vector<Piece>& pieces, Prepare prepare);
+  void drop() noexcept;  // what is copied or computed
   void copy_frames(const Piece& piece);
   void copy_answers(const Piece& piece);
   void send(Lane& lane);

@@ -32,10 +32,9 @@ SlicePipeline::SlicePipeline(std::shared_ptr<Context> context, const PolicyDims&
   if (kernels.frame() != nullptr) frame_.emplace(*context_, dims, kernels, tuning, priority);
 }
 
-bool SlicePipeline::batch(const policy::StatePlace* states, std::int64_t count, const BatchRows& rows,
-                          const SliceHooks& hooks) {
+bool SlicePipeline::batch(std::int64_t count, const BatchRows& rows, bool grouped, const SliceHooks& hooks) {
   std::vector<Slice> slices;
-  const bool one = is_one_launch(count, hooks.group != nullptr);
+  const bool one = is_one_launch(count, grouped);
   const std::int64_t each = one ? count : batch_rows(count);
   const auto bytes = static_cast<std::size_t>(count * dims_.outputs()) * sizeof(float);
   const bool ask = rows.rows == nullptr && bytes >= static_cast<std::size_t>(tuning_.pinned_answers);
@@ -48,7 +47,6 @@ bool SlicePipeline::batch(const policy::StatePlace* states, std::int64_t count, 
     slice.job.shares = count > each;
     slice.graphs = tuning_.graphs != 0 && (slice.job.shares || kernels_.launches() >= kGraphAlone);
     slice.obs = rows.obs, slice.out = rows.out;
-    slice.states = states + first;
     if (rows.rows != nullptr) {
       slice.rows = rows.rows + first;
     } else {
@@ -59,7 +57,7 @@ bool SlicePipeline::batch(const policy::StatePlace* states, std::int64_t count, 
     slices.push_back(slice);
   }
   if (!one) return run(slices, false, hooks);
-  return run_after_others([&](CUevent after) { return frame_->run(slices.front(), after, hooks); });
+  return run_after_others([&](const StartEvent& start) { return frame_->run(slices.front(), start, hooks); });
 }
 
 // A multiple of agents_together: batches of any size then have slices of few sizes, for which there are
@@ -140,19 +138,19 @@ void SlicePipeline::run_windows(const float* const* windows, std::int64_t count,
   if (!slices.empty()) run(slices, false);
 }
 
-bool SlicePipeline::run(const std::vector<Slice>& slices, bool chained, const SliceHooks& hooks) {
-  return run_after_others([&](CUevent after) { return lanes_.run(slices, chained, after, hooks); });
+bool SlicePipeline::run(std::vector<Slice>& slices, bool chained, const SliceHooks& hooks) {
+  return run_after_others([&](const StartEvent& start) { return lanes_.run(slices, chained, start, hooks); });
 }
 
 template <class Work>
 bool SlicePipeline::run_after_others(Work work) {
-  Event start(*context_);
-  {
-    const auto lock = stream_.enter();
-    start.record(stream_.handle());
-  }
+  Event before(*context_);
   const std::lock_guard<std::mutex> lock(mutex_);
-  return work(start.handle());
+  return work([&] {
+    const auto entered = stream_.enter();
+    before.record(stream_.handle());
+    return before.handle();
+  });
 }
 
 }  // namespace exphil::cuda

@@ -1,8 +1,9 @@
 // Work over many rows: batches of agents, sequences and windows, each as slices of bounded memory that
 // overlap (slice_lanes.hpp). Used by cuda/policy/policy.cpp; calls run one after another.
 //
-// Every call starts after the work that the policy's stream had when it was called, returns when every output
-// and every next state is written, and throws only when none of its work still runs.
+// Every call starts after the work that the policy's stream had when it was called, and when it had its
+// states (SliceHooks::find). It returns when every output and every next state is written, and throws only
+// when none of its work still runs.
 #pragma once
 
 #include <cstdint>
@@ -45,9 +46,9 @@ class SlicePipeline {
                 const PolicyTuning& tuning, OrderedStream& stream,
                 StreamPriority priority = StreamPriority::low);
 
-  // One frame of each of `count` agents. Returns whether all frames are finite.
-  bool batch(const policy::StatePlace* states, std::int64_t count, const BatchRows& rows,
-             const SliceHooks& hooks = {});
+  // One frame of each of `count` agents, whose states hooks.find gives; grouped: they are of a group, with
+  // what it needs of them. Returns whether all frames are finite.
+  bool batch(std::int64_t count, const BatchRows& rows, bool grouped, const SliceHooks& hooks);
   // From now on a batch of so many agents allocates nothing. Throws out_of_memory.
   void reserve_batch(std::int64_t count);
   void sequence(const LongSequence& sequence);
@@ -64,8 +65,9 @@ class SlicePipeline {
   std::int64_t batch_rows(std::int64_t count) const;  // of a slice of a batch of so many agents
   void run_windows(const float* const* windows, std::int64_t count, std::int64_t seq, float* out);
   // chained: each slice starts from the state that the previous one leaves.
-  bool run(const std::vector<Slice>& slices, bool chained, const SliceHooks& hooks = {});
-  // Calls work(event) after the event, alone.
+  bool run(std::vector<Slice>& slices, bool chained, const SliceHooks& hooks = {});
+  // Calls work(start), one call at a time. start() gives an event: the work that the policy's stream has then
+  // is over.
   template <class Work>
   bool run_after_others(Work work);
 

@@ -39,6 +39,7 @@ std::map<std::string, Member> members() {
           {"ahead_rows", &PolicyTuning::ahead_rows},
           {"batch_frame", &PolicyTuning::batch_frame},
           {"frames_late", &PolicyTuning::frames_late},
+          {"guess", &PolicyTuning::guess},
           {"pinned_answers", &PolicyTuning::pinned_answers},
           {"walk_team", &PolicyTuning::walk_team},
           {"counts", &PolicyTuning::counts},

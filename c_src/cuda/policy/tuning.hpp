@@ -40,6 +40,9 @@ struct PolicyTuning {
   // it is not; 0: a launch for each layer.
   int batch_frame = 1;
   int frames_late = 1;  // it is launched before its frames are there, and waits for them; 0: after they are
+  // The frames of a list of sessions are computed while it is looked up, for the group that it probably is;
+  // 2: also so few that one thread copies them; 0: after that.
+  int guess = 1;
   // Fewest bytes of a batch's answers that the device writes itself where they are in pinned memory, as
   // results of this size are. To ask costs more than to copy fewer.
   std::int64_t pinned_answers = core::kSmallestPooledResult;

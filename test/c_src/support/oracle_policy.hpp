@@ -6,6 +6,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -46,11 +47,26 @@ class OracleModel final : public core::Policy {
   }
   void advance(core::State* const* from, core::State* const* to, std::int64_t count, const float* obs,
                float* out) override {
+    std::unique_lock<std::mutex> alone(batches_, std::defer_lock);
+    if (count > 1 && guesses) alone.lock();
+    advance_alone(from, to, count, obs, out);
+  }
+  void advance_alone(core::State* const* from, core::State* const* to, std::int64_t count, const float* obs,
+                     float* out) {
     if (on_advance) on_advance(count);
     for (std::int64_t i = 0; i < count; ++i) {
       if (from[i] != to[i]) copy_state(*to[i], *from[i]);
       prefill(*to[i], obs + i * config().d_input, 1, out + i * config().d_output);
     }
+  }
+  bool advance_group_if(const std::function<bool()>& is_right, const core::GroupStates& states,
+                        std::int64_t count, const float* obs, float* out) override {
+    if (!guesses) return false;
+    const std::lock_guard<std::mutex> alone(batches_);
+    if (!is_right()) return ++wrong_guesses, false;
+    ++right_guesses;
+    advance_alone(states.from, states.to, count, obs, out);
+    return true;
   }
   void advance_chain(core::State& from, core::State* const* to, std::int64_t seq, const float* frames,
                      float* out) override {
@@ -83,6 +99,10 @@ class OracleModel final : public core::Policy {
   bool splits = false;
   std::atomic<bool> late{false}, fails{false};
   std::atomic<int> dropped{0};  // frames
+  // Whether it begins with the frame of a group that is perhaps not the call's, and holds what other batches
+  // wait for meanwhile, as a policy on a device does. Set before any call.
+  bool guesses = false;
+  std::atomic<int> right_guesses{0}, wrong_guesses{0};
   // Called first by each advance, with its agents; what it throws, the advance throws. Set before any call.
   std::function<void(std::int64_t)> on_advance;
 
@@ -123,6 +143,7 @@ class OracleModel final : public core::Policy {
     std::vector<float> obs_;
   };
   std::shared_ptr<const core::PolicyWeights> weights_;
+  std::mutex batches_;
 };
 
 // Of its frames and outputs.

@@ -29,11 +29,15 @@ class ListedAgents {
   }
   Session* operator[](std::size_t i) const { return own_[i].get(); }
 
-  std::shared_ptr<SessionGroup> find(RepeatedLists& lists, const std::vector<std::size_t>& which) const {
+  std::shared_ptr<SessionGroup> find(RepeatedLists& lists, const std::vector<std::size_t>& which,
+                                     const SessionGroup* guess = nullptr) const {
     RepeatedLists::Numbers numbers;
     std::vector<Session*> sessions;
     for (const std::size_t i : which) numbers.push_back(100 + i), sessions.push_back((*this)[i]);
-    return lists.find(numbers, sessions);
+    return lists.find(numbers, sessions, guess);
+  }
+  static std::shared_ptr<SessionGroup> guess(RepeatedLists& lists, const std::vector<std::size_t>& which) {
+    return lists.guess(100 + which[0], which.size());
   }
   std::shared_ptr<SessionGroup> find_often(RepeatedLists& lists,
                                            const std::vector<std::size_t>& which) const {
@@ -104,6 +108,53 @@ TEST_CASE("a new list takes the place of a list that came once, else of the grou
   CHECK(agents.find(lists, {1, 2}) == nullptr);
   drain_reaper();
   CHECK(groups[1].use_count() == 1);  // nothing else keeps it
+}
+
+TEST_CASE("the guess for a list is the group of its length that began with its session last",
+          "[session][group]") {
+  const ListedAgents agents(make_oracle(), 5);
+  RepeatedLists lists;
+  CHECK(agents.guess(lists, {2, 0, 1}) == nullptr);
+  for (int call = 0; call < kCallsBefore; ++call) agents.find(lists, {2, 0, 1});
+  CHECK(agents.guess(lists, {2, 0, 1}) == nullptr);
+  const auto group = agents.find(lists, {2, 0, 1});
+  for (const std::vector<std::size_t>& likely : {std::vector<std::size_t>{2, 0, 1}, {2, 1, 0}, {2, 3, 4}}) {
+    CHECK(agents.guess(lists, likely) == group);
+  }
+  for (const std::vector<std::size_t>& other : {std::vector<std::size_t>{0, 2, 1}, {2, 0}, {2, 0, 1, 3}}) {
+    CHECK(agents.guess(lists, other) == nullptr);
+  }
+  const auto later = agents.find_often(lists, {2, 3, 4});
+  CHECK(agents.guess(lists, {2, 0, 1}) == later);
+  CHECK(agents.find(lists, {2, 0, 1}) == group);
+  CHECK(agents.guess(lists, {2, 3, 4}) == group);
+}
+
+// Two lists that begin with the same session, in turns: each would always be taken for the other one.
+TEST_CASE("a guess that was wrong is made more and more rarely", "[session][group]") {
+  const ListedAgents agents(make_oracle(), 3);
+  const std::vector<std::size_t> both[] = {{0, 1}, {0, 2}};
+  RepeatedLists lists;
+  for (const auto& list : both) agents.find_often(lists, list);
+  const auto play = [&](int calls, bool in_turns) {
+    int wrong = 0;
+    for (int call = 0; call < calls; ++call) {
+      const auto& list = both[in_turns ? call % 2 : 0];
+      const auto guess = agents.guess(lists, list);
+      wrong += guess != nullptr && guess != agents.find(lists, list, guess.get());
+      if (guess == nullptr) agents.find(lists, list);
+    }
+    return wrong;
+  };
+  const int first = play(100, true);
+  CHECK(first > 2);
+  CHECK(first < 14);
+  CHECK(play(1000, true) < 14);
+  // Alone it is trusted again.
+  CHECK(play(1000, false) <= 1);
+  const auto guess = agents.guess(lists, both[0]);
+  REQUIRE(guess != nullptr);
+  CHECK(guess == agents.find(lists, both[0]));
 }
 
 // There are more lists than entries, so groups are given up while other threads step them. All frames are the

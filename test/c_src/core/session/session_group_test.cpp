@@ -59,6 +59,13 @@ Out step(SessionGroup& group, const float* obs) {
   return out;
 }
 
+// As a list that is probably that group.
+Out step_guessed(SessionGroup& group, const float* obs, bool is_right = true) {
+  Out out(group.size() * test::kOracleOut);
+  if (!group.step_if([=] { return is_right; }, obs, out.data())) group.step(obs, out.data());
+  return out;
+}
+
 }  // namespace
 
 TEST_CASE("a group of one call is the separate steps, bit for bit, in the caller's order",
@@ -162,6 +169,7 @@ TEST_CASE("calls of many threads on one group, on others of its sessions and on 
           "[session][group]") {
   constexpr std::size_t kAgents = 6, kRounds = 150;
   const auto policy = make_oracle();
+  policy->guesses = GENERATE(false, true);
   GroupAgents agents(policy, kAgents), alone(policy, 1);
   const auto frame = test::Random(6).vector(test::kOracleIn, -1, 1);
   Out frames;
@@ -179,6 +187,8 @@ TEST_CASE("calls of many threads on one group, on others of its sessions and on 
         step(now, frames.data());
       },
       [&] { agents.step_each(frames.data()); },
+      [&] { step_guessed(group, frames.data()); },
+      [&] { step_guessed(backwards, frames.data(), false); },
   };
   std::vector<std::thread> threads;
   for (const auto& play : players) {
@@ -192,10 +202,104 @@ TEST_CASE("calls of many threads on one group, on others of its sessions and on 
   for (const Bytes& state : agents.states()) CHECK(state == alone.states()[0]);
 }
 
+// What is done with a session alone ends the group's claim, without which it does not begin before it knows.
+TEST_CASE("a group that a call is probably of has the bits of separate steps", "[session][group]") {
+  constexpr std::size_t kAgents = 7, kFrames = 60;
+  const auto frames = test::Random(9).vector(kAgents * kFrames * test::kOracleIn, -1, 1);
+  const auto policy = make_oracle();
+  policy->guesses = true;
+  GroupAgents grouped(policy, kAgents), separate(policy, kAgents);
+  SessionGroup group(grouped.all);
+  group.keep();
+  for (std::size_t t = 0; t < kFrames; ++t) {
+    INFO("frame " << t);
+    const float* const obs = frames.data() + t * kAgents * test::kOracleIn;
+    CHECK(step_guessed(group, obs, t % 3 != 0) == separate.step_each(obs));
+    Out lone(test::kOracleOut);
+    for (GroupAgents* agents : {&grouped, &separate}) {
+      if (t % 20 == 19) agents->all[t % kAgents]->step(obs, lone.data());
+      if (t % 20 == 9) agents->all[3]->roll_back(1);
+    }
+    if (t % 20 == 19) REQUIRE(grouped.states() == separate.states());
+  }
+  // The more often a claim was ended, the later a new one is made.
+  CHECK(policy->right_guesses > 10);
+  CHECK(policy->wrong_guesses > 5);
+  CHECK(policy->right_guesses < 40);
+}
+
+TEST_CASE("a group that a call is not of changes nothing, nor what fails before that is known",
+          "[session][group]") {
+  constexpr std::size_t kAgents = 3;
+  const auto frames = test::Random(10).vector(kAgents * test::kOracleIn, -1, 1);
+  const auto policy = make_oracle();
+  policy->guesses = true;
+  GroupAgents agents(policy, kAgents);
+  SessionGroup group(agents.all);
+  Out out(kAgents * test::kOracleOut);
+  bool asked = false;
+  const auto is_right = [&] { return asked = true; };
+  CHECK_FALSE(group.step_if(is_right, frames.data(), out.data()));  // it is not kept
+  group.keep();
+  CHECK_FALSE(group.step_if(is_right, frames.data(), out.data()));  // and has no claim
+  CHECK_FALSE(asked);
+  for (int call = 0; call < 3; ++call) step(group, frames.data());
+  const auto before = [&] {
+    GroupAgents same(policy, kAgents);
+    for (int call = 0; call < 3; ++call) same.step_each(frames.data());
+    return same.states();
+  }();
+  CHECK_FALSE(group.step_if([] { return false; }, frames.data(), out.data()));
+  const auto act = [&] { group.act_if(is_right, frames.data(), out.data()); };
+  CHECK(error_of(act).kind == ErrorKind::unsupported);
+  const auto fails = []() -> bool { fail(ErrorKind::mismatch, "sessions", "another model's"); };
+  CHECK(error_of([&] { group.step_if(fails, frames.data(), out.data()); }).kind == ErrorKind::mismatch);
+  policy->on_advance = [](std::int64_t) { fail(ErrorKind::device_lost, "", "lost"); };
+  CHECK(error_of([&] { group.step_if(is_right, frames.data(), out.data()); }).kind == ErrorKind::device_lost);
+  policy->on_advance = nullptr;
+  CHECK(policy->wrong_guesses == 1);
+  // Nothing was left locked, and reading the states ended the claim.
+  CHECK(agents.states() == before);
+  CHECK_FALSE(group.step_if(is_right, frames.data(), out.data()));
+}
+
+// Its sessions may end at any time; a call that has begun holds up their end.
+TEST_CASE("a group whose sessions have ended, or end meanwhile, is no guess", "[session][group]") {
+  constexpr std::size_t kAgents = 3;
+  const auto frames = test::Random(11).vector(kAgents * test::kOracleIn, -1, 1);
+  const auto policy = make_oracle();
+  policy->guesses = true;
+  GroupAgents agents(policy, kAgents);
+  SessionGroup group(agents.all);
+  group.keep();
+  for (int call = 0; call < 3; ++call) step(group, frames.data());
+  std::atomic<bool> ends{false}, ended{false};
+  std::thread end;
+  Out out(kAgents * test::kOracleOut);
+  const auto is_right = [&] {
+    end = std::thread([&] {
+      ends = true;
+      agents.own[1].reset();
+      ended = true;
+    });
+    while (!ends) std::this_thread::sleep_for(std::chrono::microseconds(20));
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    CHECK_FALSE(ended);
+    return true;
+  };
+  CHECK(group.step_if(is_right, frames.data(), out.data()));
+  end.join();
+  CHECK_FALSE(group.step_if([] { return true; }, frames.data(), out.data()));
+  agents.own.clear();
+  CHECK_FALSE(group.step_if([] { return true; }, frames.data(), out.data()));
+  CHECK(policy->right_guesses == 1);
+}
+
 // A group that nobody disturbs has one mutex for all of its sessions; each lone step ends that.
 TEST_CASE("a group's claim to its sessions and their lone steps lose no frame", "[session][group]") {
   constexpr std::size_t kAgents = 6, kRounds = 400, kLone = 25;
   const auto policy = make_oracle();
+  policy->guesses = GENERATE(false, true);
   GroupAgents agents(policy, kAgents), alone(policy, 1);
   const auto frame = test::Random(7).vector(test::kOracleIn, -1, 1);
   Out frames;
@@ -205,7 +309,7 @@ TEST_CASE("a group's claim to its sessions and their lone steps lose no frame", 
   half.keep();
   std::atomic<std::size_t> played{0};
   const auto play_group = [&] {
-    for (std::size_t round = 0; round < kRounds; ++round, ++played) step(group, frames.data());
+    for (std::size_t round = 0; round < kRounds; ++round, ++played) step_guessed(group, frames.data());
   };
   // Again and again after some calls of the group, each time one session more.
   const auto play_alone = [&] {

@@ -103,6 +103,55 @@ defmodule ExPhil.Native.Policy.GroupTest do
     end)
   end
 
+  # So many that a GPU computes their frames before the library knows that the list is the one of the calls before.
+  # Some lists that begin with the same session are others.
+  backend_test "long lists that come again, and others like them", %{backend: backend} do
+    heads = [buttons: 8, main_x: 17, main_y: 17, c_x: 17, c_y: 17, shoulder: 5]
+    {count, size} = {1024, 4 * 140}
+    orders = %{usual: Enum.to_list(0..1023), other: Enum.to_list(0..1021) ++ [1023, 1022]}
+
+    for kind <- [:gru, :lstm, :mamba1] do
+      new =
+        &Policy.init!(kind, d_input: 140, d_model: 34, heads: heads, layers: 2, seed: &1, backend: backend)
+
+      {policy, stranger} = {new.(1), Policy.new_session!(new.(2))}
+      [listed, separate] = for _ <- 1..2, do: for(_ <- 1..count, do: Policy.new_session!(policy))
+
+      listed =
+        Enum.reduce(1..24, listed, fn t, listed ->
+          {:f32, _, frames} = obs = Policies.frames(count, t, 140)
+          frame = &binary_part(frames, &1 * size, size)
+          order = orders[if(rem(t, 8) == 6, do: :other, else: :usual)]
+
+          [mine, others] =
+            for all <- [List.to_tuple(listed), List.to_tuple(separate)], do: Enum.map(order, &elem(all, &1))
+
+          if t in [7, 15] do
+            before = Policy.export_state!(hd(mine))
+
+            assert {:error, %Error{kind: :mismatch, argument: "sessions"}} =
+                     Policy.step_batch(List.replace_at(mine, -1, stranger), frames)
+
+            assert Policy.export_state!(hd(mine)) == before
+          end
+
+          if rem(t, 3) == 0 do
+            right = for {session, i} <- Enum.with_index(others), do: Policy.act!(session, frame.(i))
+            assert Policy.act_batch!(mine, frames) == right
+          else
+            assert Policy.step_batch!(mine, frames) == each(others, obs)
+          end
+
+          if t == 12,
+            do: for(sessions <- [listed, separate], do: Policy.step!(Enum.at(sessions, 5), frame.(0)))
+
+          if t == 20, do: List.update_at(listed, 9, &renewed(policy, &1, 0)), else: listed
+        end)
+
+      assert states(listed) == states(separate)
+    end
+  end
+
   # Such a call copies its terms, and of a longer list Elixir takes the references.
   test "a call of a list that is queued, and of a long one", %{model: model} do
     large = Policy.init!(:gru, d_input: 26, d_model: 256, layers: 2, heads: [out: 7], backend: :host)
