@@ -244,13 +244,11 @@ void SessionGroup::step_with_windows(Part& part, const float* obs, float* out) {
   }
 }
 
-std::vector<Action> SessionGroup::choose(const float* logits) {
-  std::vector<Action> actions(sessions_.size());
+void SessionGroup::choose(const float* logits, std::vector<Action>* actions) {
   const std::int64_t d_output = sessions_[0]->policy_->config().d_output;
   for (std::size_t i = 0; i < sessions_.size(); ++i) {
-    actions[i] = sessions_[i]->choose_locked(logits + static_cast<std::int64_t>(i) * d_output);
+    (*actions)[i] = sessions_[i]->choose_locked(logits + static_cast<std::int64_t>(i) * d_output);
   }
-  return actions;
 }
 
 template <class Then>
@@ -290,16 +288,16 @@ bool SessionGroup::step_if(const IsRight& is_right, const float* obs, float* out
 
 std::vector<Action> SessionGroup::act(const float* obs, float* logits) {
   require_controller(parts_[0].policy->config(), "sessions");
-  std::vector<Action> actions;
-  step_then(obs, logits, [&] { actions = choose(logits); });
+  std::vector<Action> actions(sessions_.size());
+  step_then(obs, logits, [&] { choose(logits, &actions); });
   return actions;
 }
 
 std::optional<std::vector<Action>> SessionGroup::act_if(const IsRight& is_right, const float* obs,
                                                         float* logits) {
   require_controller(parts_[0].policy->config(), "sessions");
-  std::vector<Action> actions;
-  if (!step_if_then(is_right, obs, logits, [&] { actions = choose(logits); })) return std::nullopt;
+  std::vector<Action> actions(sessions_.size());
+  if (!step_if_then(is_right, obs, logits, [&] { choose(logits, &actions); })) return std::nullopt;
   return actions;
 }
 

@@ -83,13 +83,13 @@ class SessionGroup {
   bool is_one_batch() const;  // all of one device, with carried states
   void begin(const float* obs);
   void tell_paces();
-  // These call then() with all locks, after the frame.
+  // These call then() with all locks, after the frame. It does not throw.
   template <class Then>
   void step_then(const float* obs, float* out, Then then);
   template <class Then>
   bool step_if_then(const IsRight& is_right, const float* obs, float* out, Then then);
   // These with all locks.
-  std::vector<Action> choose(const float* logits);
+  void choose(const float* logits, std::vector<Action>* actions);
   void step_locked(const float* obs, float* out);
   void advance_histories();
   void step_devices(const float* obs, float* out);

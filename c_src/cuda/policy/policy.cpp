@@ -12,9 +12,8 @@
 #include <vector>
 
 #include "core/error.hpp"
-#include "core/finite.hpp"
 #include "core/policy/policy.hpp"
-#include "cuda/policy/frame_rows.hpp"
+#include "cuda/policy/agent_batches.hpp"
 #include "cuda/policy/fused.hpp"
 #include "cuda/policy/loader.hpp"
 #include "cuda/policy/pack.hpp"
@@ -29,7 +28,6 @@
 
 namespace exphil::cuda {
 namespace {
-constexpr std::int64_t kFrames = 1024;  // more agents than this in one call do not hurry
 constexpr std::int64_t kStates = 1024;  // where nobody says how many there will be
 
 // Slots for this many states, plus the next states of the usual number of concurrent calls.
@@ -55,7 +53,7 @@ class CudaPolicy : public core::Policy {
         rows_(*context_, dims_, tuning_, weights),
         windows_(context_, dims_, tuning_, rows_, stream_),
         slices_(context_, dims_, rows_, tuning_, stream_),
-        batches_(context_, dims_, rows_, tuning_, stream_, StreamPriority::high) {
+        batches_(context_, dims_, rows_, tuning_, *arena_, stream_, slices_, fused_.limit()) {
     warm_up();
   }
 
@@ -85,7 +83,7 @@ class CudaPolicy : public core::Policy {
                         std::int64_t count, const float* obs, float* out) override;
   std::unique_ptr<core::GroupMemory> group_memory(std::int64_t count) override;
   bool checks_frames(std::int64_t count) const override { return count > fused_.limit(); }
-  int copying_helpers(std::int64_t count) const override;
+  int copying_helpers(std::int64_t count) const override { return batches_.copying_helpers(count); }
   void advance_chain(core::State& from, core::State* const* to, std::int64_t seq, const float* frames,
                      float* out) override;
   void reserve_chain(std::int64_t seq) override;
@@ -99,9 +97,6 @@ class CudaPolicy : public core::Policy {
 
  private:
   CUdeviceptr slot(const core::State& state) const { return state_of(*arena_, state).slot(); }
-  bool batch(const core::GroupStates& states, std::int64_t count, const BatchRows& rows,
-             const std::function<bool()>& is_right = {});
-  SlicePipeline& pipeline(std::int64_t count) { return count <= kFrames ? batches_ : slices_; }
   template <class Work>
   void change(core::State* const* from, core::State* const* to, std::int64_t count, Work work);
   template <class Work>
@@ -122,7 +117,7 @@ class CudaPolicy : public core::Policy {
   RowKernels rows_;
   WindowKernel windows_;
   SlicePipeline slices_;
-  SlicePipeline batches_;  // of frames, up to kFrames at once, which a long prefill must not hold up
+  AgentBatches batches_;
 };
 
 // Calls work(places) for these states. They change when it returns and not where it throws; it does neither
@@ -189,7 +184,7 @@ void CudaPolicy::advance(core::State* const* from, core::State* const* to, std::
   if (count == 0) return;
   const ContextGuard guard(*context_);
   if (count > fused_.limit()) {
-    batch({from, to, nullptr}, count, {obs, out});
+    batches_.advance({from, to, nullptr}, count, {obs, out});
     return;
   }
   change(from, to, count, [&](const policy::StatePlace* places) {
@@ -201,64 +196,16 @@ void CudaPolicy::advance(core::State* const* from, core::State* const* to, std::
   });
 }
 
-void require_finite(const BatchRows& rows, std::int64_t count, std::int64_t d_input) {
-  if (rows.rows == nullptr) return core::require_finite(rows.obs, count * d_input, d_input, "obs");
-  for (std::int64_t i = 0; i < count; ++i) {
-    core::require_finite(rows.obs + rows.rows[i] * d_input, d_input, d_input, "obs");
-  }
-}
-
-// As change(), but the states are looked up as the slices need them, and change while the device computes.
-// Returns whether they did: not where they are not those of the call.
-bool CudaPolicy::batch(const core::GroupStates& states, std::int64_t count, const BatchRows& rows,
-                       const std::function<bool()>& is_right) {
-  std::optional<NextStates> next;
-  auto* const group = static_cast<CudaGroupMemory*>(states.kept);
-  bool right = true;
-  SliceHooks hooks;
-  if (is_right) hooks.is_right = [&] { return right = is_right(); };
-  hooks.find = [&] {
-    next.emplace(*arena_, states.from, states.to, count, NextStates::Lookup::when_reached);
-    const bool known = group != nullptr && group->has(states.from, count);
-    if (group != nullptr) group->begin();
-    return BatchStates{next->places(), group, known};
-  };
-  hooks.before = [&](const Slice& slice) {
-    next->reach(static_cast<std::size_t>(slice.states - next->places() + slice.job.rows));
-  };
-  hooks.meanwhile = [&] { next->assign(); };
-  const bool finite = pipeline(count).batch(count, rows, group != nullptr, hooks);
-  if (!right) return false;
-  if (!finite) require_finite(rows, count, dims_.config.d_input);
-  next->commit();
-  if (group != nullptr) group->commit(next->first_stamp());
-  return true;
-}
-
-// To look up few sessions takes less time than to wake a thread that copies their frames.
 bool CudaPolicy::advance_group_if(const std::function<bool()>& is_right, const core::GroupStates& states,
                                   std::int64_t count, const float* obs, float* out) {
-  const bool enough = copying_helpers(count) > 0 || tuning_.guess > 1;
-  if (!enough || tuning_.guess == 0 || count <= fused_.limit() || count > kFrames) return false;
+  if (!batches_.may_guess(count)) return false;
   const ContextGuard guard(*context_);
-  return batch(states, count, {obs, out}, is_right);
+  return batches_.advance(states, count, {obs, out}, is_right);
 }
 
-// Batches of more than kFrames are cut into more slices than there are lanes.
 std::unique_ptr<core::GroupMemory> CudaPolicy::group_memory(std::int64_t count) {
-  const std::int64_t values = rows_.values_ahead();
-  if (values == 0 || count <= std::max<std::int64_t>(1, fused_.limit()) || count > kFrames) return nullptr;
   const ContextGuard guard(*context_);
-  return std::make_unique<CudaGroupMemory>(context_, count, values);
-}
-
-// 1,024 agents took 217 to 226 us with one, three or seven, and 252 to 282 with none; 256 whose launch waits
-// for their frames 60 to 62 with two and 71 to 77 with none (bench/results/gated.md).
-int CudaPolicy::copying_helpers(std::int64_t count) const {
-  constexpr int kHelpers = 2;
-  const bool awaited = count > fused_.limit() && batches_.is_one_launch(count, true);
-  const std::int64_t alone = awaited ? kAwaitedAlone : kFramesAlone;
-  return 4 * count * dims_.frame_size() >= alone ? kHelpers : 0;
+  return batches_.group_memory(count);
 }
 
 void CudaPolicy::advance_group(core::State* const* from, core::State* const* to, std::int64_t count,
@@ -266,7 +213,7 @@ void CudaPolicy::advance_group(core::State* const* from, core::State* const* to,
                                core::GroupMemory* kept) {
   if (kept == nullptr) return Policy::advance_group(from, to, count, rows, obs, out, kept);
   const ContextGuard guard(*context_);
-  batch({from, to, kept}, count, {obs, out, rows});
+  batches_.advance({from, to, kept}, count, {obs, out, rows});
 }
 
 void CudaPolicy::advance_rows(core::State* const* from, core::State* const* to, std::int64_t count,
@@ -275,7 +222,7 @@ void CudaPolicy::advance_rows(core::State* const* from, core::State* const* to, 
   if (count <= std::max<std::int64_t>(1, fused_.limit()))
     return Policy::advance_rows(from, to, count, rows, obs, out);
   const ContextGuard guard(*context_);
-  batch({from, to, nullptr}, count, {obs, out, rows});
+  batches_.advance({from, to, nullptr}, count, {obs, out, rows});
 }
 
 void CudaPolicy::advance_chain(core::State& from, core::State* const* to, std::int64_t seq,
@@ -314,7 +261,7 @@ void CudaPolicy::reserve_chain(std::int64_t seq) {
 void CudaPolicy::reserve_batch(std::int64_t count) {
   const ContextGuard guard(*context_);
   arena_->reserve(static_cast<std::size_t>(count));
-  if (count > fused_.limit()) batches_.reserve_batch(std::min(count, kFrames));
+  batches_.reserve(count);
 }
 
 void CudaPolicy::prefill(core::State& state, const float* frames, std::int64_t seq, float* out) {
@@ -365,10 +312,10 @@ void CudaPolicy::warm_up() {
   for (int i = 0; i < 3; ++i) step(both, 1, obs.data(), out.data());
   if (fused_.limit() > 1) step(both, 2, obs.data(), out.data());
   copy_state(*both[1], *both[0]);
-  batch({both, both, nullptr}, 2, {obs.data(), out.data()});
+  batches_.advance({both, both, nullptr}, 2, {obs.data(), out.data()});
   if (rows_.values_ahead() > 0) {  // with what a group knows, and with what it does not yet
     CudaGroupMemory group(context_, 2, rows_.values_ahead());
-    for (int i = 0; i < 2; ++i) batch({both, both, &group}, 2, {obs.data(), out.data()});
+    for (int i = 0; i < 2; ++i) batches_.advance({both, both, &group}, 2, {obs.data(), out.data()});
   }
   prefill(*both[0], obs.data(), kSeq, out.data());
   window(obs.data(), 1, kSeq, out.data());

@@ -59,31 +59,11 @@ struct SliceLanes::Lane {
   std::atomic<std::int64_t> pieces_left[Piece::kParts] = {};
 };
 
-// Of a whole batch, row by row.
-struct SliceLanes::Ahead {
-  Ahead(Context& context, StreamPriority priority) : stream(context, priority), done(context) {}
-
-  void reserve(Context& context, std::int64_t wanted, std::int64_t values) {
-    if (wanted <= rows) return;
-    const auto count = static_cast<std::size_t>(capacity_for(wanted));
-    rows = 0;  // until both have succeeded
-    states = context.pinned_pool().allocate(count * sizeof(policy::StatePlace));
-    found = context.device_pool().allocate(count * static_cast<std::size_t>(values) * sizeof(float));
-    rows = static_cast<std::int64_t>(count);
-  }
-
-  StreamLease stream;
-  Event done;
-  PinnedBuffer states;
-  DeviceBuffer found;
-  std::int64_t rows = 0;
-};
-
 SliceLanes::SliceLanes(Context& context, const PolicyDims& dims, const RowKernels& kernels,
                        const PolicyTuning& tuning, StreamPriority priority)
     : context_(context), dims_(dims), kernels_(kernels), tuning_(tuning) {
   for (int i = 0; i < tuning.lanes; ++i) lanes_.push_back(std::make_unique<Lane>(context, priority));
-  if (kernels.values_ahead() > 0) ahead_ = std::make_unique<Ahead>(context, priority);
+  if (kernels.values_ahead() > 0) ahead_.emplace(context, kernels, tuning, priority);
 }
 
 SliceLanes::~SliceLanes() = default;
@@ -92,9 +72,7 @@ void SliceLanes::reserve(std::int64_t slices, std::int64_t rows) {
   for (std::size_t i = 0; i < lanes_.size() && static_cast<std::int64_t>(i) < slices; ++i) {
     lanes_[i]->buffers.reserve(context_, dims_, capacity_for(rows));
   }
-  if (ahead_ && slices > 1 && slices <= count()) {
-    ahead_->reserve(context_, slices * rows, kernels_.values_ahead());
-  }
+  if (ahead_ && slices > 1 && slices <= count()) ahead_->reserve(slices * rows);
 }
 
 // As many slices as there are lanes are copied together, by all threads: a thread that is asleep wakes too
@@ -117,11 +95,12 @@ bool SliceLanes::run(std::vector<Slice>& slices, bool chained, const StartEvent&
     }
     after = start();
     for (std::size_t i = 0; hooks.before && i < together; ++i) hooks.before(slices[i]);
-    if (batch.group != nullptr && can_go_ahead(slices)) kept = batch.group;
+    if (!ahead_ || slices.size() > lanes) return;
+    if (batch.group != nullptr && ahead_->takes(slices)) kept = batch.group;
     if (kept != nullptr && batch.known) {
-      after = begin_known(slices, *kept, after);
+      after = ahead_->begin_known(slices, *kept, after);
     } else if (together > 1) {
-      after = begin_ahead(slices, after);
+      after = ahead_->begin(slices, after);
     }
   };
   try {
@@ -144,14 +123,18 @@ bool SliceLanes::run(std::vector<Slice>& slices, bool chained, const StartEvent&
         for (std::size_t i = first; i < first + together; ++i) set_states(*lanes_[i % lanes], after);
       });
     }
-    if (kept != nullptr) begin_next(slices, *kept);
+    if (kept != nullptr) {
+      std::vector<CUevent> launched;
+      for (std::size_t i = 0; i < slices.size(); ++i) launched.push_back(lanes_[i]->done.handle());
+      ahead_->begin_next(slices, *kept, lanes_[0]->stream.handle(), launched);
+    }
     if (hooks.is_right && !hooks.is_right()) {
       if (kept != nullptr) kept->forget();
       return drop(), false;
     }
     if (hooks.meanwhile) hooks.meanwhile();
     for (std::size_t i = 0; i < lanes; ++i) finish(*lanes_[(slices.size() + i) % lanes]);
-    found_ = nullptr;
+    if (ahead_) ahead_->end();
     return finite_;
   } catch (...) {
     context_.armed().cancel();
@@ -161,66 +144,11 @@ bool SliceLanes::run(std::vector<Slice>& slices, bool chained, const StartEvent&
 }
 
 void SliceLanes::drop() noexcept {
-  found_ = nullptr;
   for (auto& lane : lanes_) {
     context_.note(driver().cuStreamSynchronize(lane->stream.handle()), "cuStreamSynchronize");
     lane->pending = lane->next = nullptr;
   }
-  if (ahead_) context_.note(driver().cuStreamSynchronize(ahead_->stream.handle()), "cuStreamSynchronize");
-}
-
-bool SliceLanes::can_go_ahead(const std::vector<Slice>& slices) const {
-  if (!ahead_ || slices.empty() || slices.size() > lanes_.size()) return false;
-  if (slices.front().states == nullptr) return false;
-  std::int64_t rows = 0;
-  for (const Slice& slice : slices) {
-    if (!slice.job.batch || slice.states != slices.front().states + rows) return false;
-    if (slice.job.rows > tuning_.cell_batch) return false;
-    rows += slice.job.rows;
-  }
-  return true;
-}
-
-// One slice follows what went ahead in its lane. Several wait for it as begin_ahead()'s do.
-CUevent SliceLanes::begin_known(const std::vector<Slice>& slices, const CudaGroupMemory& group,
-                                CUevent after) {
-  found_ = group.products(), first_ = slices.front().states;
-  if (slices.size() == 1) return after;
-  const CUstream stream = ahead_->stream.handle();
-  context_.check(driver().cuStreamWaitEvent(stream, after, 0), "cuStreamWaitEvent");
-  ahead_->done.record(stream);
-  return ahead_->done.handle();
-}
-
-// After all of them: beside the last slice's frames it would take longer than it saves.
-void SliceLanes::begin_next(const std::vector<Slice>& slices, CudaGroupMemory& group) {
-  const bool alone = slices.size() == 1;
-  const CUstream stream = alone ? lanes_[0]->stream.handle() : ahead_->stream.handle();
-  for (std::size_t i = 0; !alone && i < slices.size(); ++i) {
-    context_.check(driver().cuStreamWaitEvent(stream, lanes_[i]->done.handle(), 0), "cuStreamWaitEvent");
-  }
-  std::int64_t rows = 0;
-  for (const Slice& slice : slices) rows += slice.job.rows;
-  kernels_.enqueue_ahead(stream, group.next_places(slices.front().states, rows), rows, group.products());
-  group.written_by(stream);
-}
-
-CUevent SliceLanes::begin_ahead(const std::vector<Slice>& slices, CUevent after) {
-  if (!can_go_ahead(slices)) return after;
-  std::int64_t rows = 0;
-  for (const Slice& slice : slices) rows += slice.job.rows;
-  if (rows < tuning_.ahead_rows) return after;
-  ahead_->reserve(context_, rows, kernels_.values_ahead());
-  stream_copy(ahead_->states.data(), slices.front().states,
-              static_cast<std::size_t>(rows) * sizeof(policy::StatePlace));
-  const CUstream stream = ahead_->stream.handle();
-  context_.check(driver().cuStreamWaitEvent(stream, after, 0), "cuStreamWaitEvent");
-  // A block reads its few from host memory sooner than a copy of them all would begin.
-  kernels_.enqueue_ahead(stream, as_pointer<policy::StatePlace>(ahead_->states.device_address()), rows,
-                         ahead_->found.as<float>());
-  ahead_->done.record(stream);
-  found_ = ahead_->found.as<float>(), first_ = slices.front().states;
-  return ahead_->done.handle();
+  if (ahead_) ahead_->drop();
 }
 
 // Adds what has to be copied before the slice is launched: the lane's answers before, and its own frames.
@@ -363,7 +291,7 @@ void SliceLanes::launch(Lane& lane) {
   }
   RowJob job = slice.job;
   job.keep_states = slice.states != nullptr;
-  if (found_ != nullptr) job.ahead = found_ + (slice.states - first_) * kernels_.values_ahead();
+  if (ahead_) job.ahead = ahead_->of(slice);
   const std::int64_t out_rows = job.last_only ? job.sequences : job.rows;
   const auto bytes = static_cast<std::size_t>(out_rows * dims_.outputs()) * 4;
   // A graph's kernels write where they wrote before.

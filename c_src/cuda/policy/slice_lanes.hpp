@@ -10,12 +10,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "cuda/device/context.hpp"
 #include "cuda/policy/group_memory.hpp"
 #include "cuda/policy/rows.hpp"
+#include "cuda/policy/states_ahead.hpp"
 #include "cuda/policy/tuning.hpp"
 
 namespace exphil::cuda {
@@ -68,16 +70,6 @@ class SliceLanes {
  private:
   struct Lane;
   struct Piece;
-  struct Ahead;
-  // Whether what the slices' states give without their frames can be launched by itself: they are of one
-  // batch, row by row, and have lanes of their own.
-  bool can_go_ahead(const std::vector<Slice>& slices) const;
-  // Launches that; the event that says when it is there, or `after`.
-  CUevent begin_ahead(const std::vector<Slice>& slices, CUevent after);
-  // The same where a group has it: the event after which it may be read.
-  CUevent begin_known(const std::vector<Slice>& slices, const CudaGroupMemory& group, CUevent after);
-  // Launches it for a group's next frame, of the states that the slices leave.
-  void begin_next(const std::vector<Slice>& slices, CudaGroupMemory& group);
   void begin(Lane& lane, const Slice& slice, bool is_first, std::vector<Piece>* pieces);
   void set_states(Lane& lane, CUevent after);
   void add_answers(Lane& lane, std::vector<Piece>* pieces);
@@ -101,11 +93,8 @@ class SliceLanes {
   const RowKernels& kernels_;
   const PolicyTuning tuning_;
   std::vector<std::unique_ptr<Lane>> lanes_;
-  std::atomic<bool> finite_{true};  // the frames that were copied for the call
-  std::unique_ptr<Ahead> ahead_;    // null: policies of this kind have nothing of it
-  // Of the batch under way, what was launched ahead, from its first state on; null: nothing.
-  const float* found_ = nullptr;
-  const policy::StatePlace* first_ = nullptr;
+  std::atomic<bool> finite_{true};    // the frames that were copied for the call
+  std::optional<StatesAhead> ahead_;  // null: policies of this kind have nothing of it
 };
 
 }  // namespace exphil::cuda

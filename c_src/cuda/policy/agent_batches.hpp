@@ -1,0 +1,51 @@
+// One frame of each of many agents on a CUDA device, through the row kernels: core::Policy's calls of batches
+// and groups. Used by cuda/policy/policy.cpp, with the context current where nothing else is said; any thread
+// may call, several concurrently.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "core/policy/policy.hpp"
+#include "cuda/device/context.hpp"
+#include "cuda/policy/dims.hpp"
+#include "cuda/policy/ordered_stream.hpp"
+#include "cuda/policy/rows.hpp"
+#include "cuda/policy/slices.hpp"
+#include "cuda/policy/state_arena.hpp"
+#include "cuda/policy/tuning.hpp"
+
+namespace exphil::cuda {
+
+class AgentBatches {
+ public:
+  // others: of the policy's longer work, among which are batches of more agents than hurry. few: so many
+  // agents in a call do not come here.
+  AgentBatches(std::shared_ptr<Context> context, const PolicyDims& dims, const RowKernels& kernels,
+               const PolicyTuning& tuning, StateArena& arena, OrderedStream& stream, SlicePipeline& others,
+               std::int64_t few);
+
+  // Policy::advance_group(), and where is_right is given Policy::advance_group_if().
+  bool advance(const core::GroupStates& states, std::int64_t count, const BatchRows& rows,
+               const std::function<bool()>& is_right = {});
+  // Whether a frame of so many may begin with states that are a guess. Needs no context.
+  bool may_guess(std::int64_t count) const;
+  std::unique_ptr<core::GroupMemory> group_memory(std::int64_t count) const;
+  int copying_helpers(std::int64_t count) const;  // needs no context
+  void reserve(std::int64_t count);
+
+ private:
+  bool hurry(std::int64_t count) const;  // so many agents
+
+  const std::shared_ptr<Context> context_;
+  const PolicyDims& dims_;
+  const RowKernels& kernels_;
+  const PolicyTuning tuning_;
+  StateArena& arena_;
+  SlicePipeline& others_;
+  const std::int64_t few_;
+  SlicePipeline frames_;  // of those who hurry, which a long prefill must not hold up
+};
+
+}  // namespace exphil::cuda
