@@ -34,7 +34,7 @@ defmodule ExPhil.Native.Policy.Interface.Batches do
       @doc """
       Sessions that `step_batch/2` and `act_batch/2` take together many times, as a simulator does: a call with a group does not look
       them up, check them and lock each of them every time ([results](bench/results/gated.md)). A list that is the same in call after
-      call becomes such a group by itself, from the fifth one on; each session is still looked up then.
+      call becomes such a group by itself, from the fifth one on; each session is still looked up then, on a GPU while it computes.
 
           group = Policy.group!(sessions)
           outs = Policy.step_batch!(group, obs)
