@@ -9,8 +9,8 @@ defmodule ExPhil.Native.TestSupport.FakeCuda do
 
   defp fake_library, do: Path.join(Peer.build(), "libfake_cuda.so")
 
-  @doc "Runs code there. `variables` are further ones of the environment, as FAKE_CUDA_DELAY and FAKE_CUDA_LOST."
-  def run(code, variables \\ []), do: Peer.peer(code, variables ++ environment())
+  @doc "Runs code there. `variables` are further ones of the environment, as FAKE_CUDA_DELAY and FAKE_CUDA_LOST, or other values."
+  def run(code, variables \\ []), do: Peer.peer(code, environment() ++ variables)
 
   # What the code of play/3 finds: a model, frames, a plain session's answers to them by calls that wait, and its state.
   @prelude """

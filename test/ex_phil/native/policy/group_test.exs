@@ -5,6 +5,7 @@ defmodule ExPhil.Native.Policy.GroupTest do
 
   alias ExPhil.Native.{Safetensors, Tensor}
   alias ExPhil.Native.Policy.Group
+  alias ExPhil.Native.TestSupport.FakeCuda
 
   setup context do
     {:ok, model: Policy.load!(Policies.checkpoint(), backend: context[:backend] || :host)}
@@ -150,6 +151,68 @@ defmodule ExPhil.Native.Policy.GroupTest do
 
       assert states(listed) == states(separate)
     end
+  end
+
+  # Every list of several sessions is guessed at, and no kernel of theirs computes anything: which calls answer, which are
+  # errors, and that all end.
+  @tag :fake_cuda
+  test "lists that begin alike, are wrong, and come from several processes at once, beside a device" do
+    output =
+      FakeCuda.play(
+        2,
+        """
+        other = Policy.new_session!(Policy.load!(path, backend: :cuda))
+        sessions = for _ <- 1..4, do: Policy.new_session!(model)
+        [first | rest] = sessions
+        frame = fn count -> hd(frames) |> :binary.copy(count) end
+        size = byte_size(hd(outs))
+        kind = fn {:error, error} -> {error.kind, error.argument} end
+        lists = [sessions, [first | Enum.reverse(rest)], [first | tl(rest)], rest]
+
+        step = fn list -> byte_size(Policy.step_batch!(list, frame.(length(list)))) == size * length(list) end
+        IO.inspect(for(list <- lists, _ <- 1..8, do: step.(list)) |> Enum.uniq())
+        IO.inspect(for(_ <- 1..20, list <- lists, do: step.(list)) |> Enum.uniq())
+
+        for _ <- 1..20, do: step.(sessions)
+        wrong = fn list -> kind.(Policy.step_batch(list, frame.(4))) end
+        IO.inspect(wrong.([first, hd(rest), Enum.at(rest, 1), other]))
+        IO.inspect(wrong.([first, hd(rest), Enum.at(rest, 1), first]))
+        IO.inspect(wrong.([first, hd(rest), Enum.at(rest, 1), :none]))
+        IO.inspect(kind.(Policy.step_batch(sessions, frame.(3))))
+        IO.inspect(kind.(Policy.act_batch(sessions, frame.(4))))
+        infinite = binary_part(frame.(4), 0, byte_size(frame.(4)) - 4) <> <<0x7F800000::32-little>>
+        IO.inspect(kind.(Policy.step_batch(sessions, infinite)))
+
+        players = for(list <- lists, _ <- 1..2, do: fn -> step.(list) end) ++ [fn -> Policy.step_batch!([first], hd(frames)) != <<>> end]
+        play = fn play -> Task.async(fn -> for(_ <- 1..60, do: play.()) |> Enum.uniq() end) end
+        IO.inspect(players |> Enum.map(play) |> Task.await_many(:infinity) |> Enum.uniq())
+
+        # One of them ends with each call.
+        spawn = fn -> Task.await(Task.async(fn -> Policy.new_session!(model) end)) end
+        IO.inspect(for(_ <- 1..30, do: step.([first, spawn.(), hd(rest)])) |> Enum.uniq())
+
+        # It is the sessions of the list that go on, not those of the guess.
+        [a, b, c, d] = for _ <- 1..4, do: Policy.new_session!(model, history: 4)
+        for _ <- 1..10, do: step.([a, b, c])
+        step.([a, b, d])
+        IO.inspect({elem(Policy.rollback(d, 1), 0), kind.(Policy.rollback(d, 1))})
+        """,
+        [{"EXPHIL_NATIVE_POLICY", "team=1,inline_obs=0,batch_agents=1,guess=2,fused_limit=1"}]
+      )
+
+    assert output == """
+           [true]
+           [true]
+           {:mismatch, "sessions"}
+           {:invalid_argument, "sessions"}
+           {:invalid_argument, "sessions"}
+           {:invalid_argument, "obs"}
+           {:unsupported, "sessions"}
+           {:invalid_argument, "obs"}
+           [[true]]
+           [true]
+           {:ok, {:limit_exceeded, "frames_back"}}
+           """
   end
 
   # Such a call copies its terms, and of a longer list Elixir takes the references.
