@@ -54,13 +54,13 @@ core::SessionGroup& GroupOrList::find() {
 }
 
 void GroupOrList::step(const float* obs, float* out) {
-  if (guess_ && guess_->step_if([this] { return &find() == guess_.get(); }, obs, out)) return;
+  if (guess_ && guess_->step_if([this] { return is_guess(); }, obs, out)) return;
   find().step(obs, out);
 }
 
 std::vector<core::Action> GroupOrList::act(const float* obs, float* logits) {
   std::optional<std::vector<core::Action>> actions;
-  if (guess_) actions = guess_->act_if([this] { return &find() == guess_.get(); }, obs, logits);
+  if (guess_) actions = guess_->act_if([this] { return is_guess(); }, obs, logits);
   return actions ? *std::move(actions) : find().act(obs, logits);
 }
 

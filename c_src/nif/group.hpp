@@ -49,6 +49,7 @@ class GroupOrList {
 
  private:
   core::SessionGroup& find();
+  bool is_guess() { return &find() == guess_.get(); }
 
   LoadedPolicy* loaded_ = nullptr;
   std::int64_t count_;

@@ -92,17 +92,14 @@ class SessionGroup::Locks {
   explicit Locks(SessionGroup& group)
       : sessions_(group.sessions_),
         claiming_(group.claiming_),
-        claimed_(claiming_.claim && claiming_.claim->enter()) {
+        claimed_(claiming_.claim ? claiming_.claim->enter() : std::unique_lock<std::mutex>()) {
     if (claimed_ || try_lock()) return;
     group.in_address_order_.empty() ? lock(in_address_order(sessions_)) : lock(group.in_address_order_);
   }
   ~Locks() {
-    if (claimed_) {
-      claiming_.claim->leave();
-    } else {
-      if (claiming_.claim) claim();
-      unlock(sessions_, sessions_.size());
-    }
+    if (claimed_) return;
+    if (claiming_.claim) claim();
+    unlock(sessions_, sessions_.size());
   }
   Locks(const Locks&) = delete;
   Locks& operator=(const Locks&) = delete;
@@ -150,7 +147,7 @@ class SessionGroup::Locks {
 
   const std::vector<Session*>& sessions_;
   Claiming& claiming_;
-  const bool claimed_;
+  const std::unique_lock<std::mutex> claimed_;
 };
 
 // With all locks: refuses frames that the policy does not look at itself, and tells the sessions' paces.

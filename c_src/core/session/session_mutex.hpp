@@ -17,20 +17,12 @@ namespace exphil::core {
 
 class GroupClaim {
  public:
-  // Whether the group has all of its sessions, and until leave().
-  bool enter() {
-    mutex_.lock();
-    if (whole_) return true;
-    mutex_.unlock();
-    return false;
-  }
-  // The same until the lock goes out of scope, without waiting for another call of the group.
+  // A lock with which the group has all of its sessions; none where it has not.
+  std::unique_lock<std::mutex> enter() { return if_whole(std::unique_lock<std::mutex>(mutex_)); }
+  // The same, without waiting for another call of the group.
   std::unique_lock<std::mutex> try_enter() {
-    std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
-    if (lock && !whole_) lock.unlock();
-    return lock;
+    return if_whole(std::unique_lock<std::mutex>(mutex_, std::try_to_lock));
   }
-  void leave() noexcept { mutex_.unlock(); }
 
   // By who has locked all of the sessions, and has claimed each.
   void complete() {
@@ -40,6 +32,11 @@ class GroupClaim {
 
  private:
   friend class SessionMutex;
+
+  std::unique_lock<std::mutex> if_whole(std::unique_lock<std::mutex> lock) const {
+    if (lock && !whole_) lock.unlock();
+    return lock;
+  }
 
   std::mutex mutex_;
   bool whole_ = false;  // under mutex_: no session was locked by itself since complete()

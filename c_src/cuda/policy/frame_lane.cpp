@@ -66,10 +66,7 @@ bool FrameLane::run(Slice& batch, const StartEvent& start, const SliceHooks& hoo
     });
     if (!early) launch_found();
     if (found.group != nullptr) begin_next(batch, *found.group);
-    if (hooks.is_right && !hooks.is_right()) {
-      if (found.group != nullptr) found.group->forget();
-      return wait(batch.job.rows), false;
-    }
+    if (hooks.is_right && !hooks.is_right()) return wait(batch.job.rows), false;
     if (hooks.meanwhile) hooks.meanwhile();
     wait(batch.job.rows);
     if (__atomic_load_n(arrived_.as<std::uint64_t>(), __ATOMIC_ACQUIRE) == number_) {

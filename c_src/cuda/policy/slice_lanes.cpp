@@ -128,10 +128,7 @@ bool SliceLanes::run(std::vector<Slice>& slices, bool chained, const StartEvent&
       for (std::size_t i = 0; i < slices.size(); ++i) launched.push_back(lanes_[i]->done.handle());
       ahead_->begin_next(slices, *kept, lanes_[0]->stream.handle(), launched);
     }
-    if (hooks.is_right && !hooks.is_right()) {
-      if (kept != nullptr) kept->forget();
-      return drop(), false;
-    }
+    if (hooks.is_right && !hooks.is_right()) return drop(), false;
     if (hooks.meanwhile) hooks.meanwhile();
     for (std::size_t i = 0; i < lanes; ++i) finish(*lanes_[(slices.size() + i) % lanes]);
     if (ahead_) ahead_->end();

@@ -228,58 +228,70 @@ TEST_CASE("a group that a call is probably of has the bits of separate steps", "
   CHECK(policy->right_guesses < 40);
 }
 
+// A kept group of some agents of a policy that guesses, and a frame of each.
+struct GuessedGroup {
+  explicit GuessedGroup(unsigned seed)
+      : frames(test::Random(seed).vector(kAgents * test::kOracleIn, -1, 1)),
+        policy(make_oracle()),
+        agents(policy, kAgents),
+        group(agents.all),
+        out(kAgents * test::kOracleOut) {
+    policy->guesses = true;
+    group.keep();
+  }
+  bool step_if(const SessionGroup::IsRight& is_right) {
+    return group.step_if(is_right, frames.data(), out.data());
+  }
+  // So often that it has its claim.
+  void play() {
+    for (int call = 0; call < kCalls; ++call) step(group, frames.data());
+  }
+  static constexpr std::size_t kAgents = 3;
+  static constexpr int kCalls = 3;
+  const Out frames;
+  const std::shared_ptr<OracleModel> policy;
+  GroupAgents agents;
+  SessionGroup group;
+  Out out;
+};
+
 TEST_CASE("a group that a call is not of changes nothing, nor what fails before that is known",
           "[session][group]") {
-  constexpr std::size_t kAgents = 3;
-  const auto frames = test::Random(10).vector(kAgents * test::kOracleIn, -1, 1);
-  const auto policy = make_oracle();
-  policy->guesses = true;
-  GroupAgents agents(policy, kAgents);
-  SessionGroup group(agents.all);
-  Out out(kAgents * test::kOracleOut);
+  GuessedGroup guessed(10);
+  GroupAgents same(guessed.policy, GuessedGroup::kAgents);
+  SessionGroup new_group(guessed.agents.all);
+  const float* const frames = guessed.frames.data();
   bool asked = false;
   const auto is_right = [&] { return asked = true; };
-  CHECK_FALSE(group.step_if(is_right, frames.data(), out.data()));  // it is not kept
-  group.keep();
-  CHECK_FALSE(group.step_if(is_right, frames.data(), out.data()));  // and has no claim
+  CHECK_FALSE(new_group.step_if(is_right, frames, guessed.out.data()));  // it is not kept
+  CHECK_FALSE(guessed.step_if(is_right));                                // and has no claim
   CHECK_FALSE(asked);
-  for (int call = 0; call < 3; ++call) step(group, frames.data());
-  const auto before = [&] {
-    GroupAgents same(policy, kAgents);
-    for (int call = 0; call < 3; ++call) same.step_each(frames.data());
-    return same.states();
-  }();
-  CHECK_FALSE(group.step_if([] { return false; }, frames.data(), out.data()));
-  const auto act = [&] { group.act_if(is_right, frames.data(), out.data()); };
+  guessed.play();
+  for (int call = 0; call < GuessedGroup::kCalls; ++call) same.step_each(frames);
+  CHECK_FALSE(guessed.step_if([] { return false; }));
+  const auto act = [&] { guessed.group.act_if(is_right, frames, guessed.out.data()); };
   CHECK(error_of(act).kind == ErrorKind::unsupported);
   const auto fails = []() -> bool { fail(ErrorKind::mismatch, "sessions", "another model's"); };
-  CHECK(error_of([&] { group.step_if(fails, frames.data(), out.data()); }).kind == ErrorKind::mismatch);
-  policy->on_advance = [](std::int64_t) { fail(ErrorKind::device_lost, "", "lost"); };
-  CHECK(error_of([&] { group.step_if(is_right, frames.data(), out.data()); }).kind == ErrorKind::device_lost);
-  policy->on_advance = nullptr;
-  CHECK(policy->wrong_guesses == 1);
+  CHECK(error_of([&] { guessed.step_if(fails); }).kind == ErrorKind::mismatch);
+  guessed.policy->on_advance = [](std::int64_t) { fail(ErrorKind::device_lost, "", "lost"); };
+  CHECK(error_of([&] { guessed.step_if(is_right); }).kind == ErrorKind::device_lost);
+  guessed.policy->on_advance = nullptr;
+  CHECK(guessed.policy->wrong_guesses == 1);
   // Nothing was left locked, and reading the states ended the claim.
-  CHECK(agents.states() == before);
-  CHECK_FALSE(group.step_if(is_right, frames.data(), out.data()));
+  CHECK(guessed.agents.states() == same.states());
+  CHECK_FALSE(guessed.step_if(is_right));
 }
 
 // Its sessions may end at any time; a call that has begun holds up their end.
 TEST_CASE("a group whose sessions have ended, or end meanwhile, is no guess", "[session][group]") {
-  constexpr std::size_t kAgents = 3;
-  const auto frames = test::Random(11).vector(kAgents * test::kOracleIn, -1, 1);
-  const auto policy = make_oracle();
-  policy->guesses = true;
-  GroupAgents agents(policy, kAgents);
-  SessionGroup group(agents.all);
-  group.keep();
-  for (int call = 0; call < 3; ++call) step(group, frames.data());
+  GuessedGroup guessed(11);
+  guessed.play();
   std::atomic<bool> ends{false}, ended{false};
   std::thread end;
-  Out out(kAgents * test::kOracleOut);
   const auto is_right = [&] {
     end = std::thread([&] {
       ends = true;
-      agents.own[1].reset();
+      guessed.agents.own[1].reset();
       ended = true;
     });
     while (!ends) std::this_thread::sleep_for(std::chrono::microseconds(20));
@@ -287,12 +299,12 @@ TEST_CASE("a group whose sessions have ended, or end meanwhile, is no guess", "[
     CHECK_FALSE(ended);
     return true;
   };
-  CHECK(group.step_if(is_right, frames.data(), out.data()));
+  CHECK(guessed.step_if(is_right));
   end.join();
-  CHECK_FALSE(group.step_if([] { return true; }, frames.data(), out.data()));
-  agents.own.clear();
-  CHECK_FALSE(group.step_if([] { return true; }, frames.data(), out.data()));
-  CHECK(policy->right_guesses == 1);
+  CHECK_FALSE(guessed.step_if([] { return true; }));
+  guessed.agents.own.clear();
+  CHECK_FALSE(guessed.step_if([] { return true; }));
+  CHECK(guessed.policy->right_guesses == 1);
 }
 
 // A group that nobody disturbs has one mutex for all of its sessions; each lone step ends that.
@@ -348,7 +360,7 @@ TEST_CASE("a group's claim to its sessions and their lone steps lose no frame", 
 TEST_CASE("a claim is ended by who locks a session by itself, who waits for the group", "[session][group]") {
   const auto claim = std::make_shared<GroupClaim>();
   SessionMutex one, another;
-  CHECK_FALSE(claim->enter());
+  CHECK_FALSE(claim->enter().owns_lock());
   const auto claim_both = [&] {
     for (SessionMutex* mutex : {&one, &another}) {
       mutex->lock();
@@ -358,7 +370,8 @@ TEST_CASE("a claim is ended by who locks a session by itself, who waits for the 
     one.unlock(), another.unlock();
   };
   claim_both();
-  REQUIRE(claim->enter());
+  auto entered = claim->enter();
+  REQUIRE(entered.owns_lock());
   // The group has both, although neither is locked.
   CHECK_FALSE(one.try_lock());
   std::atomic<bool> locked{false};
@@ -369,16 +382,16 @@ TEST_CASE("a claim is ended by who locks a session by itself, who waits for the 
   });
   CHECK_FALSE(another.try_lock());
   CHECK_FALSE(locked);
-  claim->leave();
+  entered.unlock();
   lone.join();
   CHECK(locked);
-  CHECK_FALSE(claim->enter());
+  CHECK_FALSE(claim->enter().owns_lock());
   CHECK(one.try_lock());
   CHECK(another.try_lock());
   one.unlock(), another.unlock();
   claim_both();
   CHECK(another.try_lock());
-  CHECK_FALSE(claim->enter());
+  CHECK_FALSE(claim->enter().owns_lock());
   another.unlock();
 }
 
