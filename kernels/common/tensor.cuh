@@ -40,15 +40,16 @@ EXPHIL_DEVICE void split_tf32(float value, unsigned* high, unsigned* low) {
   *high = (__float_as_uint(value) + kHalf) & 0xffffe000u;
   *low = __float_as_uint(__fsub_rn(value, __uint_as_float(*high)));
 }
-// Weights are cut: a warp splits more of them than of X, and rounding takes a third more instructions. Values
-// of X are rounded, so that their rests have either sign and the products of two rests, which are left out,
-// add up to nothing.
+// Weights of a policy are cut: a warp splits more of them than of X, and rounding takes a third more
+// instructions. Values of X are rounded, so that their rests have either sign and the products of two rests,
+// which are left out, add up to nothing. Where both are rounded, these are a quarter as large.
+template <unsigned kHalf = 0>
 EXPHIL_DEVICE TensorWeights tensor_weights(float4 values) {
   TensorWeights made;
-  split_tf32<0>(values.x, &made.high[0], &made.low[0]);
-  split_tf32<0>(values.y, &made.high[1], &made.low[1]);
-  split_tf32<0>(values.z, &made.high[2], &made.low[2]);
-  split_tf32<0>(values.w, &made.high[3], &made.low[3]);
+  split_tf32<kHalf>(values.x, &made.high[0], &made.low[0]);
+  split_tf32<kHalf>(values.y, &made.high[1], &made.low[1]);
+  split_tf32<kHalf>(values.z, &made.high[2], &made.low[2]);
+  split_tf32<kHalf>(values.w, &made.high[3], &made.low[3]);
   return made;
 }
 EXPHIL_DEVICE TensorRows tensor_rows(float first, float second) {
@@ -82,16 +83,32 @@ EXPHIL_DEVICE void multiply_tf32(const unsigned (&weights)[4], const unsigned (&
 }
 #endif
 
-// sums[n] += 16 columns of weights times the 8 rows of tile n, the small products first.
+// sums[n] += 16 columns of weights times a part of the 8 rows of tile n.
+template <int kTiles>
+EXPHIL_DEVICE void multiply_part(const unsigned (&weights)[4], const TensorRows (&rows)[kTiles],
+                                 unsigned (TensorRows::*part)[2], TensorSums (&sums)[kTiles]) {
+#pragma unroll
+  for (int n = 0; n < kTiles; ++n) multiply_tf32(weights, rows[n].*part, sums[n].of);
+}
+// The same of all parts, the small products first.
 template <int kTiles>
 EXPHIL_DEVICE void multiply_tf32x3(const TensorWeights& weights, const TensorRows (&rows)[kTiles],
                                    TensorSums (&sums)[kTiles]) {
+  multiply_part(weights.low, rows, &TensorRows::high, sums);
+  multiply_part(weights.high, rows, &TensorRows::low, sums);
+  multiply_part(weights.high, rows, &TensorRows::high, sums);
+}
+// And of several columns' weights: no product waits for the one before it.
+template <int kColumnTiles, int kTiles>
+EXPHIL_DEVICE void multiply_tf32x3(const TensorWeights (&weights)[kColumnTiles],
+                                   const TensorRows (&rows)[kTiles],
+                                   TensorSums (&sums)[kColumnTiles][kTiles]) {
 #pragma unroll
-  for (int n = 0; n < kTiles; ++n) multiply_tf32(weights.low, rows[n].high, sums[n].of);
+  for (int m = 0; m < kColumnTiles; ++m) multiply_part(weights[m].low, rows, &TensorRows::high, sums[m]);
 #pragma unroll
-  for (int n = 0; n < kTiles; ++n) multiply_tf32(weights.high, rows[n].low, sums[n].of);
+  for (int m = 0; m < kColumnTiles; ++m) multiply_part(weights[m].high, rows, &TensorRows::low, sums[m]);
 #pragma unroll
-  for (int n = 0; n < kTiles; ++n) multiply_tf32(weights.high, rows[n].high, sums[n].of);
+  for (int m = 0; m < kColumnTiles; ++m) multiply_part(weights[m].high, rows, &TensorRows::high, sums[m]);
 }
 
 }  // namespace device

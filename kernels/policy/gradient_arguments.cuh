@@ -9,12 +9,19 @@ namespace policy {
 
 // ---- policy/product_gradient.cu: out(m, n) = sum over k of A(m, k) B(k, n) ----
 
-// One run of k. A(m, k) = a[m a_row + k a_k] and B(k, n) = b[k b_k + n b_column]; of each pair of strides one
-// is 1.
+// What a product is of, and so how its operands lie in memory: neighbours are along k, or along m or n.
+enum ProductOf : int {
+  kForwardProduct,  // A: rows, along k; B: a weight, along k
+  kInputProduct,    // A: rows, along k; B: a weight, along n
+  kWeightProduct    // A: rows, along m; B: rows, along n
+};
+
+// One run of k. a_stride, b_stride: from one m or n to the next of an operand that lies along k, else from
+// one k to the next.
 struct ProductPiece {
   const float* a;
   const float* b;
-  long long a_row, a_k, b_k, b_column;
+  long long a_stride, b_stride;
   long long depth;
 };
 
@@ -27,6 +34,7 @@ constexpr int kMostPieces = 4;  // the gates of an LSTM, whose sums read one inp
 struct ProductJob {
   ProductPiece pieces[kMostPieces];  // k runs through one after another
   int piece_count;
+  ProductOf product;
   AfterProduct after;
   long long rows;        // of m
   int columns;           // of n

@@ -15,6 +15,8 @@ namespace {
 
 // Rows of a part of a weight's sum: enough for the cost of a tile, few enough for the device to be full.
 constexpr std::int64_t kPartRows = 256, kMostParts = 16;
+// The first architecture whose tensor cores know tf32.
+constexpr int kTf32 = 80;
 // Beyond as many parts, a warp's lanes of one sum share each element.
 constexpr std::int64_t kFewParts = 16;
 
@@ -62,8 +64,9 @@ bool overlap(const float* at, std::int64_t floats, const Matrix& rows) {
 
 }  // namespace
 
-ProductJob& Products::add(std::int64_t rows, std::int64_t columns) {
+ProductJob& Products::add(policy::ProductOf product, std::int64_t rows, std::int64_t columns) {
   ProductJob job{};
+  job.product = product;
   job.rows = rows;
   job.columns = static_cast<int>(columns);
   job.parts = 1;
@@ -73,10 +76,10 @@ ProductJob& Products::add(std::int64_t rows, std::int64_t columns) {
 }
 
 ProductJob& Products::forward(const std::vector<Matrix>& x, Matrix weight, const float* bias, Matrix y) {
-  ProductJob& job = add(y.rows, weight.rows);
+  ProductJob& job = add(policy::kForwardProduct, y.rows, weight.rows);
   std::int64_t column = 0;
   for (const Matrix& part : x) {
-    add_piece(job, {part.data, weight.data + column, part.stride, 1, 1, weight.stride, part.columns});
+    add_piece(job, {part.data, weight.data + column, part.stride, weight.stride, part.columns});
     column += part.columns;
   }
   job.bias = bias;
@@ -85,18 +88,18 @@ ProductJob& Products::forward(const std::vector<Matrix>& x, Matrix weight, const
 }
 
 ProductJob& Products::back(Matrix dx) {
-  ProductJob& job = add(dx.rows, dx.columns);
+  ProductJob& job = add(policy::kInputProduct, dx.rows, dx.columns);
   job.out = dx.data, job.out_row = dx.stride;
   return job;
 }
 
 void Products::through(ProductJob& job, Matrix dy, Matrix weight) {
-  add_piece(job, {dy.data, weight.data, dy.stride, 1, weight.stride, 1, weight.rows});
+  add_piece(job, {dy.data, weight.data, dy.stride, weight.stride, weight.rows});
 }
 
 void Products::weight(Matrix dy, Matrix x, std::int64_t depth, float* weight_parts, float* bias_parts) {
-  ProductJob& job = add(dy.columns, x.columns);
-  add_piece(job, {dy.data, x.data, 1, dy.stride, x.stride, 1, dy.rows});
+  ProductJob& job = add(policy::kWeightProduct, dy.columns, x.columns);
+  add_piece(job, {dy.data, x.data, dy.stride, x.stride, dy.rows});
   job.parts = static_cast<int>(parts_of_rows(dy.rows));
   job.part_depth = part_rows(dy.rows);
   job.out = weight_parts, job.out_row = depth, job.out_part = dy.columns * depth;
@@ -107,7 +110,11 @@ bool Products::reads(const Matrix& rows) const {
   for (const ProductJob& job : jobs_) {
     for (int i = 0; i < job.piece_count; ++i) {
       const policy::ProductPiece& p = job.pieces[i];
-      if (overlap(p.a, (job.rows - 1) * p.a_row + (p.depth - 1) * p.a_k + 1, rows)) return true;
+      // Of an operand along m its stride is that of k.
+      const bool along_m = job.product == policy::kWeightProduct;
+      const std::int64_t strides = along_m ? p.depth - 1 : job.rows - 1,
+                         neighbours = along_m ? job.rows : p.depth;
+      if (overlap(p.a, strides * p.a_stride + neighbours, rows)) return true;
     }
   }
   return false;
@@ -119,8 +126,9 @@ bool Products::writes(const Matrix& rows) const {
   });
 }
 
-KernelSpec gradient_product_spec() {
-  return {"policy/product_gradient.cu", "policy_gradient_product", {}};
+KernelSpec gradient_product_spec(bool tensor_cores) {
+  const char* const entry = tensor_cores ? "policy_gradient_product_tensor" : "policy_gradient_product";
+  return {"policy/product_gradient.cu", entry, {define("TENSOR_CORES", tensor_cores ? 1 : 0)}};
 }
 
 KernelSpec gradient_scan_spec(const char* entry) {
@@ -132,7 +140,7 @@ KernelSpec gradient_kernel_spec(std::int64_t taps, const char* entry) {
 }
 
 std::vector<KernelSpec> gradient_kernels(std::int64_t taps) {
-  std::vector<KernelSpec> all = {gradient_product_spec()};
+  std::vector<KernelSpec> all = {gradient_product_spec(false), gradient_product_spec(true)};
   for (const char* entry : {"policy_gradient_scan", "policy_gradient_scan_back", "policy_gradient_activate",
                             "policy_gradient_activate_back"}) {
     all.push_back(gradient_scan_spec(entry));
@@ -157,9 +165,10 @@ GradientKernels::GradientKernels(Context& context, const core::Network& network)
     return cache.get(gradient_kernel_spec(taps, name));
   };
   const auto own_scan = [&](const char* name) { return cache.get(gradient_scan_spec(name)); };
-  cache.prepare({gradient_product_spec(), gradient_kernel_spec(any_taps, "policy_gradient_norm"),
+  const KernelSpec product = gradient_product_spec(context.properties().architecture() >= kTf32);
+  cache.prepare({product, gradient_kernel_spec(any_taps, "policy_gradient_norm"),
                  gradient_scan_spec("policy_gradient_scan")});
-  product_ = cache.get(gradient_product_spec());
+  product_ = cache.get(product);
   norm_ = entry("policy_gradient_norm", any_taps);
   norm_back_ = entry("policy_gradient_norm_back", any_taps);
   sums_ = entry("policy_gradient_sums", any_taps);

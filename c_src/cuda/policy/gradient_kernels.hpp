@@ -59,7 +59,7 @@ class Products {
   void clear() { jobs_.clear(); }
 
  private:
-  policy::ProductJob& add(std::int64_t rows, std::int64_t columns);
+  policy::ProductJob& add(policy::ProductOf product, std::int64_t rows, std::int64_t columns);
   std::vector<policy::ProductJob> jobs_;
 };
 
@@ -79,7 +79,8 @@ std::int64_t scan_tiles(std::int64_t inner, std::int64_t state);
 // The grid of so many blocks. Throws limit_exceeded where a launch cannot have them.
 Dim3 gradient_grid(std::int64_t blocks);
 
-KernelSpec gradient_product_spec();
+// The products of a device: on its tensor cores where they know tf32.
+KernelSpec gradient_product_spec(bool tensor_cores);
 KernelSpec gradient_scan_spec(const char* entry);
 KernelSpec gradient_kernel_spec(std::int64_t taps, const char* entry);
 // ranks: kLinearRule or kDeltaRule where there are none (kernels/policy/gradient_heads.cuh).

@@ -98,6 +98,7 @@ const std::map<std::string, Runner>& gradient_runners() {
                       training_sums = run_entry<policy::TrainingSumsArguments>;
   static const std::map<std::string, Runner> all = {
       {"policy_gradient_product", run_entry<policy::ProductJobs>},
+      {"policy_gradient_product_tensor", run_entry<policy::ProductJobs>},
       {"policy_gradient_sums", run_entry<policy::PartSums>},
       {"policy_gradient_norm", norm},
       {"policy_gradient_norm_back", norm},

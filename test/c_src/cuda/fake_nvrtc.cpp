@@ -131,11 +131,11 @@ const char* nvrtcGetErrorString(nvrtcResult) {
   return "as the fake NVRTC says";
 }
 nvrtcResult nvrtcGetNumSupportedArchs(int* count) {
-  *count = 2;
+  *count = 3;
   return NVRTC_SUCCESS;
 }
 nvrtcResult nvrtcGetSupportedArchs(int* architectures) {
-  architectures[0] = 80, architectures[1] = 90;
+  architectures[0] = 75, architectures[1] = 80, architectures[2] = 90;
   return NVRTC_SUCCESS;
 }
 

@@ -43,11 +43,16 @@ TEST_CASE("the bits of gradients on an emulated GPU", "[.emulated_policy_gradien
   check_policy_grad(grad, *wide, policy_grad_case(wide->config, 9, 33, true));
   check_policy_grad_bits(grad, *wide, policy_grad_case(wide->config, 3, 33, false));
   check_policy_grad_nan(grad, *wide, 20);
-  CHECK(emulated_launches("policy_gradient_product") > 0);
+  const bool tensor_cores = cuda::Context::open(0)->properties().architecture() >= 80;
+  CHECK((emulated_launches("policy_gradient_product") > 0) == !tensor_cores);
+  CHECK((emulated_launches("policy_gradient_product_tensor") > 0) == tensor_cores);
 }
 
 TEST_CASE("the gradient of a policy runs without a GPU", "[cuda][policy][gradient][emulated]") {
-  require_emulated("[.emulated_policy_gradient]");
+  for (const char* capability : {"75", "80"}) {  // without tf32, and with it
+    CAPTURE(capability);
+    require_emulated("[.emulated_policy_gradient]", {{"FAKE_CUDA_CAPABILITY", capability}});
+  }
 }
 
 TEST_CASE("the gradient of a policy on the GPU is the oracle's", "[cuda][gpu][policy][gradient]") {
