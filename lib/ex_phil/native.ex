@@ -19,6 +19,10 @@ defmodule ExPhil.Native do
   | `:libnvrtc` | `EXPHIL_NATIVE_LIBNVRTC` | the NVRTC library |
   | `:pinned_limit` | `EXPHIL_NATIVE_PINNED_LIMIT` | bytes of page-locked memory to keep at most; 0 (default) is a sixteenth of the machine's, from 512 MB to 8 GB |
   | `:share_memory` | | `true`: scans on CUDA read tensors of EXLA's CUDA backend in device memory; `false` by default, see `ExPhil.Native.Tensor` |
+  | `:edifice_blocks` | | `true`, when this library is compiled: EXLA runs Edifice's fused blocks as custom calls; `false` by default. It changes the models that Edifice builds, see [docs/xla.md](docs/xla.md) |
+  | `:precompiled` | `EXPHIL_NATIVE_PRECOMPILED` | when this library is compiled: the package that `mix compile` installs instead of building, see [docs/reference.md](docs/reference.md#packages) |
+  | | `EXPHIL_NATIVE_POLICY` | how a policy uses a GPU, for benchmarks: `c_src/cuda/policy/tuning.hpp` |
+  | | `EXPHIL_NATIVE_NVRTC_OPTIONS` | more options for NVRTC, such as `-lineinfo` for a profiler |
 
   Set the environment before the VM starts. The backend and the device are looked up at each call, the library when
   its module loads, the rest at the first call. An invalid value is refused: `info/0` names it, and every call returns

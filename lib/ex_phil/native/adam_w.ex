@@ -21,7 +21,7 @@ defmodule ExPhil.Native.AdamW do
   @known [:learning_rate, :beta1, :beta2, :epsilon, :weight_decay, :clip_norm]
 
   @doc """
-  The optimiser before its first step, for `weights`, f32 tensors by name. Raises `ExPhil.Native.Error` for anything else.
+  The optimiser before its first step, for `weights`, f32 or f64 tensors by name. Raises `ExPhil.Native.Error` for anything else.
 
     * `:learning_rate` (1.0e-3), `:beta1` (0.9), `:beta2` (0.999), `:epsilon` (1.0e-8)
     * `:weight_decay` (0.01) - of tensors with two axes or more, but for `A_log`, as Mamba is trained

@@ -22,10 +22,10 @@ defmodule ExPhil.Native.Clock do
       number = ExPhil.Native.Clock.wait(clock)
       {:ok, out} = ExPhil.Native.Policy.step(session, obs)
 
-  On a GPU a process that has slept for a frame wakes on a cold core, and finds a GPU that sleeps. So it is woken half a
-  millisecond before the tick, makes a step on a scratch state of the session's policy, polls, and makes more of them in the
-  last third of a millisecond before the tick. On the CPU backend the library's own thread prepares for the frame, and the process
-  sleeps until the tick.
+  On a GPU a process that has slept for a frame wakes on a cold core, and finds a GPU that sleeps. So it is woken a
+  millisecond before the tick (at most a quarter of the period), makes steps on scratch states of the session's policy, and polls
+  until the tick. In the last 0.15 ms these steps go the same way through Elixir as the frame will. On the CPU backend the
+  library's own thread prepares for the frame, and the process sleeps until the tick.
 
   A tick that the machine could not deliver in time is skipped, and the next one has the number that is due then. Nothing is sent
   that was not asked for, so that a clock nobody waits for costs nothing, and `wait/1` takes no longer with many messages in

@@ -269,7 +269,8 @@ defmodule ExPhil.Native.Fleet do
   node while it still plays here, and takes over between two frames.
 
   Returns `{:ok, moved}`, the number of agents that were moved, when none is left. The node may be stopped then; `undrain/2` lets it take
-  agents again. Where no other node takes agents, an error of kind `:unavailable`.
+  agents again. Where no other node takes agents, an error of kind `:unavailable`; a node that is not in the fleet, as this node sees
+  it, is one of kind `:invalid_argument`.
   """
   fallible drain(fleet :: name(), node :: node()) :: non_neg_integer()
   def drain(fleet, node), do: Caller.on_member(fleet, node, Drain, :run, [fleet])
@@ -277,7 +278,7 @@ defmodule ExPhil.Native.Fleet do
   @doc """
   Lets a node that was drained take agents again.
 
-  Returns `:ok`, or an error: of kind `:unavailable` where the node does not answer.
+  Returns `:ok`, or an error: of kind `:unavailable` where the node does not answer, of kind `:invalid_argument` where it is not in the fleet.
   """
   fallible undrain(fleet :: name(), node :: node()) :: :ok
   def undrain(fleet, node), do: Caller.on_member(fleet, node, Placing, :opened, [fleet])

@@ -95,8 +95,8 @@ defmodule ExPhil.Native.Policy do
   Returns `{:ok, session}`, or an error that names the option, or of kind `:out_of_memory`.
 
     * `:window` - answers as `window/2` would for the last so many frames, each time from a new agent's state: for policies that
-      were trained on windows. The default is the window that the policy was trained on, where `info/1` knows it, and else
-      `:none`: the state is carried from frame to frame
+      were trained on windows. `:none` carries the state from frame to frame. Left out, or `nil`, it is the window that the policy
+      was trained on, where `info/1` knows it, and else `:none`
     * `:pad` - what a window has before the first frame: `:repeat` (copies of it, as ExPhil plays; the default), `:zeros`,
       or `:none` (shorter windows)
     * `:warm_start` - frames ({seq, d_input}); the state is the one after them, their answers are dropped
@@ -108,7 +108,7 @@ defmodule ExPhil.Native.Policy do
     * `:latency` - `:plain` (the default) or `:armed`, on a GPU of compute capability 9.0 or later and without a window: the next
       frame's work is launched before its observation is there, and waits for it on the GPU for at most a millisecond. A frame
       that follows the one before it within half a millisecond is faster then, and one after `ExPhil.Native.Clock.wait/1` of
-      its own clock.      The bits are the same. It holds a part of the GPU and has hazards for other code on it: docs/reference.md, Armed steps
+      its own clock. The bits are the same. It holds a part of the GPU and has hazards for other code on it: docs/reference.md, Armed steps
     * `:device` - of a policy on several devices: the index of the one that the session goes to (the one with the fewest sessions)
 
   With `:fps`: a step that comes once a frame finds a sleeping processor and weights that are in no cache, and takes several
@@ -116,7 +116,7 @@ defmodule ExPhil.Native.Policy do
   step on a scratch state, and polls until the frame comes, or for one more millisecond; on the CPU backend it also computes a part
   of the frame. On a GPU the process that steps has to be warm as well: where it waits with `ExPhil.Native.Clock.start/1` of this
   session, the clock prepares it, and the thread sleeps. This costs a share of one core: about 6% at 60 FPS where frames are on
-  time, 14% on the CPU backend, 3% with a clock on a GPU. Frames may come early, late or never: the answers are the same, only the latency is not
+  time, 14% on the CPU backend, 5% with a clock on a GPU. Frames may come early, late or never: the answers are the same, only the latency is not
   as good. After eight missing frames the thread sleeps until the next one; the frames after a pause are not yet expected.
 
   With a window every frame runs the layers over its whole window again. Only the input projection and the first layer's

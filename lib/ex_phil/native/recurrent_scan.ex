@@ -15,7 +15,7 @@ defmodule ExPhil.Native.RecurrentScan do
   | `elu_gru` | `gates`, `candidates` | (1 - z) h + z (elu(v) + 1) |
   | `real_gru` | `gates`, `candidates` | (1 - z) h + z v, as `mingru` |
   | `diag_linear` | `a`, `b` | a h + b |
-  | `liquid` | `tau`, `activation` | v + (h - v) exp(-1 / tau), the exact step of a liquid neuron; tau in steps, not 0 |
+  | `liquid` | `tau`, `activation` | v + (h - v) exp(-1 / tau), the exact step of a liquid neuron; tau in steps, above 0; at 0 h is v, and the gradient by tau is NaN |
 
   Inputs are {batch, seq, hidden} where the table says nothing else. The sums of `gru_scan` and `lstm_scan` are wx_t + h_(t-1) r,
   with no bias but the one in wx; r, z, i, f and o go through the sigmoid, g through tanh. Of the others z, f, i and a go through

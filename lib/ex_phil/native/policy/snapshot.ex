@@ -1,7 +1,7 @@
 defmodule ExPhil.Native.Policy.Snapshot do
   @moduledoc """
   A copy of a session's state, in the memory of its policy's backend. Opaque and immutable; valid as long as something
-  refers to it. Any session of the same policy can be restored from it.
+  refers to it. Any session of the same policy with the same `:window` and `:pad` can be restored from it.
   """
 
   @enforce_keys [:ref, :policy]

@@ -39,7 +39,6 @@ defmodule ExPhil.Native.SelectiveScan.Replacement do
     y <> states
   end
 
-  # Only the host backend computes the gradient.
   def selective_scan_backward(dy, x, states, dt, a, b, c, {batch, seq, dim, state} = sizes) do
     {x, dt, a, b, c} = tensors(x, dt, a, b, c, sizes)
     dy = {:f32, {batch, seq, dim}, dy}

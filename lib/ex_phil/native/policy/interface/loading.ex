@@ -20,8 +20,8 @@ defmodule ExPhil.Native.Policy.Interface.Loading do
         * `:max_sessions` - how many sessions and snapshots fit on each device before more memory is allocated (1024 on a GPU; on
           the CPU memory comes with the sessions, or where this is given for so many with the first one)
         * `:gather` - frames of `step/2` and `act/2` that many processes play at once are launched together (`false`; see below)
-        * `:norm_epsilon` - added to the mean square in the norms (the file's metadata `"norm_epsilon"`,
-          else 1.0e-5)
+        * `:norm_epsilon` - added to the mean square or the variance in the norms between the layers (what the file says, as its
+          metadata `"norm_epsilon"`, else 1.0e-5; of GRU and LSTM 1.0e-6, as in Edifice)
         * `:check_finite` - refuse weights that are NaN or infinite (`true`)
         * `:heads` - names of the outputs, of a map of tensors: see `init/2`. A file of `save/2` has its own
 
@@ -84,8 +84,8 @@ defmodule ExPhil.Native.Policy.Interface.Loading do
       With `states: :f16` or `:bf16` a GPU keeps the states of Mamba's scans, of Mamba-2, Mamba-3 and gated DeltaNet in 16 bits
       between frames: half the memory of a session, and half the traffic that bounds a batch of thousands of agents. Each state is
       rounded to the nearest after each frame, also within a prefill or a window, so that all calls still have the same bits; in
-      `:f16` it is limited to -65504 and 65504. docs/reference.md says what it changes. All calls are those of `:tf32x3`: a lone step
-      takes more than twice as long and there is no `latency: :armed`. Such a policy has a fingerprint of its own. On the CPU states stay f32. Any
+      `:f16` it is limited to -65504 and 65504. docs/reference.md says what it changes. As with `:tf32x3` a lone step is several
+      launches and takes more than twice as long, and there is no `latency: :armed`. Such a policy has a fingerprint of its own. On the CPU states stay f32. Any
       `:precision` may be combined with it; a trunk without matrix states (a GRU) is an error.
       """
       fallible load(path_or_weights :: Path.t() | weights(), options :: keyword() \\ []) :: t()

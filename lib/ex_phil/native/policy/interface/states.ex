@@ -61,7 +61,8 @@ defmodule ExPhil.Native.Policy.Interface.States do
       cannot roll back past a restore. A snapshot of a session on another device of the policy is copied from there through the host's
       memory, which waits for both devices.
 
-      Returns `{:ok, session}`, the same one. A snapshot of another policy is an error of kind `:mismatch` and changes nothing.
+      Returns `{:ok, session}`, the same one. A snapshot of another policy, or of a session with another `:window` or `:pad`, is an error
+      of kind `:mismatch` and changes nothing.
       """
       fallible restore(session :: session(), snapshot :: snapshot()) :: session()
       defdelegate restore(session, snapshot), to: States
@@ -80,8 +81,8 @@ defmodule ExPhil.Native.Policy.Interface.States do
         * `state` - a binary of `export_state/1`, of this VM or another one
 
       Returns `{:ok, session}`, the same one. A damaged binary or one of another version is an error of kind `:invalid_state`, one of another
-      policy `:mismatch`; so is the state of a session with a window of another length, or with none, in a session with a window. An error
-      changes nothing.
+      policy `:mismatch`. So is a state whose session had another window: one of another length, a window where this session carries its
+      state, or a carried state where this session has a window. An error changes nothing.
       """
       fallible import_state(session :: session(), state :: binary()) :: session()
       defdelegate import_state(session, state), to: States

@@ -16,8 +16,18 @@ defmodule ExPhil.Native.Policy.Interface.Training do
       Returns `{:ok, outs}`, f32 of shape {batch, seq, d_output}, in the form of `frames`. A policy of another precision than `:f32` is an error
       of kind `:unsupported`. Options:
 
-        * `:initial_state` - of Mamba `%{ssm: {batch, n_layer, d_inner, d_state}, conv: {batch, n_layer, d_inner, d_conv - 1}}`, of GRU,
-          minGRU and minLSTM `%{h: {batch, n_layer, 1, d_model}}`, of LSTM `%{h_c: {batch, n_layer, 2, d_model}}`, f32
+        * `:initial_state` - a map with an f32 tensor for each part of the state:
+
+          | trunk | parts and their shapes, after {batch, n_layer} |
+          |---|---|
+          | `:mamba1` | `ssm` {d_inner, d_state}, `conv` {d_inner, d_conv - 1} |
+          | `:mamba2` | `ssm` {d_ssm, d_state}, `conv` {d_ssm + 2 ngroups d_state, d_conv - 1} |
+          | `:mamba3` | `angle` {num_heads, num_rope_angles}, `ssm` {d_inner, d_state}, `k` {ranks num_heads, d_state}, `v` {num_heads, headdim}; `ranks` is `mimo_rank`, 1 of SISO |
+          | `:gru`, `:min_gru`, `:min_lstm` | `h` {1, d_model} |
+          | `:lstm` | `h_c` {2, d_model}: h, then c |
+          | `:gated_deltanet` | `s` {d_model, d_model / num_heads}, `conv` {d_model, d_conv - 1} |
+
+          The sizes are those of `info/1`
         * `:return_state` - `true` returns `{outs, state}`, the state after the last frames in that form. Without a frame, {batch, 0, d_input},
           it is the one that was given, or a new agent's
 
@@ -41,7 +51,8 @@ defmodule ExPhil.Native.Policy.Interface.Training do
         * `:initial_state` - as in `forward/3`
         * `:d_frames` - `true` returns `{gradients, d_frames}` with the gradient by the frames
         * `:d_initial_state` - `true` returns `{gradients, d_state}`, or `{gradients, d_frames, d_state}`, with the gradient by the states before
-          the first frames, given or not, in the form of `:initial_state`; of GRU, LSTM, minGRU and minLSTM alone
+          the first frames, given or not, in the form of `:initial_state`. Only GRU, LSTM, minGRU and minLSTM have it; of another trunk it is
+          an error of kind `:unsupported`
 
       Every dialect has it, in the precision `:f32`. It runs where the policy is. The same call gives the same
       bits in every run and with any number of threads. It takes memory for the activations of 2048 frames (4096 on CUDA, on the device),
