@@ -30,6 +30,12 @@ inline constexpr const char* kLongWait = ",cluster=0,armed_microseconds=16000000
 inline constexpr const char* kShortWait = ",cluster=0,armed_microseconds=5000";
 inline constexpr const char* kNoWait = ",cluster=0,armed_microseconds=0";
 
+// Of kernels, on the fake driver.
+inline std::int64_t launches() {
+  return fake().calls("cuLaunchKernel") + fake().calls("cuLaunchKernelEx") +
+         fake().calls("cuLaunchCooperativeKernel");
+}
+
 inline SharedPolicy load_armed_policy(int device = 0) {
   PolicySpec spec;
   spec.d_input = 9;

@@ -18,11 +18,6 @@
 namespace exphil::test {
 namespace {
 
-std::int64_t launches() {
-  return fake().calls("cuLaunchKernel") + fake().calls("cuLaunchKernelEx") +
-         fake().calls("cuLaunchCooperativeKernel");
-}
-
 // used: whether the launches ahead of the observations have to be the ones that answer.
 // states: whether the kernels write whole states, which the simple steps do not.
 void check_frames(bool used, bool states) {
