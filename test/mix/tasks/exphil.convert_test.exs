@@ -41,7 +41,7 @@ defmodule Mix.Tasks.Exphil.ConvertTest do
     {:f32, {8, 20, 32}, windows} = Shared.read("exphil/trunks/gru_e32_h32_w20/io.safetensors")["windows"]
     :ok = Safetensors.write(frames, %{"obs" => {:f32, {160, 32}, windows}})
 
-    for trunk <- ~w(gru gru_fused lstm lstm_fused min_gru min_lstm),
+    for trunk <- ~w(gru gru_fused lstm lstm_fused min_gru min_lstm gated_deltanet),
         {file, window} <- [
           {"policy.bin", "window 20"},
           {"trunk.nx", "no window"},

@@ -50,7 +50,7 @@ defmodule Mix.Tasks.Exphil.PlayTest do
 
   @tag :shared
   test "plays every gated policy of ExPhil and Edifice, with frames of its size", %{tmp_dir: folder} do
-    for trunk <- ~w(gru gru_fused lstm lstm_fused min_gru min_lstm),
+    for trunk <- ~w(gru gru_fused lstm lstm_fused min_gru min_lstm gated_deltanet),
         file <- ~w(policy.bin trunk.nx params.safetensors) do
       path = Shared.file("exphil/trunks/#{trunk}_e32_h32_w20/#{file}")
       Play.run(["--policy", path, "--seconds", "0.1", "--fps", "240", "--backend", "host", "--sessions", "2"])
@@ -93,7 +93,7 @@ defmodule Mix.Tasks.Exphil.PlayTest do
   end
 
   test "a fresh policy of any trunk and size is played", %{tmp_dir: folder} do
-    for {trunk, d_input} <- [mamba1: 3, gru: 300, min_lstm: 600] do
+    for {trunk, d_input} <- [mamba1: 3, gru: 300, min_lstm: 600, gated_deltanet: 70] do
       path = Path.join(folder, "#{trunk}.safetensors")
 
       policy =

@@ -9,8 +9,14 @@ defmodule ExPhil.Native.Trainer.CarryTest do
   @heads [x: 3, jump: {2, :binary}]
   @options [learning_rate: 0.02, clip_norm: 0.5, batch: 3, seq: 4, carry: true, seed: 4]
 
-  defp policy(trunk, seed \\ 1),
-    do: Policy.init!(trunk, d_input: 2, heads: @heads, d_model: 6, layers: 2, seed: seed, backend: :host)
+  defp policy(trunk, seed \\ 1) do
+    sizes = if trunk == :gated_deltanet, do: [num_heads: 2], else: []
+
+    Policy.init!(
+      trunk,
+      [d_input: 2, heads: @heads, d_model: 6, layers: 2, seed: seed, backend: :host] ++ sizes
+    )
+  end
 
   defp sequence(count, seed) do
     {values, _} = Enum.map_reduce(1..count, :rand.seed_s(:exsss, seed), fn _, r -> :rand.uniform_s(3, r) end)
@@ -30,7 +36,7 @@ defmodule ExPhil.Native.Trainer.CarryTest do
   test "each excerpt begins with the state in which the one before it ended, and a new sequence as a new agent" do
     sequence = sequence(10, 1)
 
-    for trunk <- [:gru, :lstm, :min_gru, :min_lstm, :mamba1] do
+    for trunk <- [:gru, :lstm, :min_gru, :min_lstm, :gated_deltanet, :mamba1] do
       trained = fit!(Trainer.new!(policy(trunk), Keyword.put(@options, :batch, 1)), [sequence], 4)
 
       # The same by hand.
@@ -95,7 +101,7 @@ defmodule ExPhil.Native.Trainer.CarryTest do
     path = Path.join(folder, "run.safetensors")
     data = sequences([20, 33, 7, 12])
 
-    for trunk <- [:lstm, :mamba1] do
+    for trunk <- [:lstm, :gated_deltanet, :mamba1] do
       whole = fit!(Trainer.new!(policy(trunk), @options), data, 20)
       :ok = Trainer.save(fit!(Trainer.new!(policy(trunk), @options), data, 9), path)
       again = Trainer.restore!(Trainer.new!(policy(trunk), @options), path)
