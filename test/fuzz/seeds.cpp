@@ -3,9 +3,11 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <vector>
 
 #include "support/edifice_writer.hpp"
 #include "support/gated_policy.hpp"
+#include "support/head_policy.hpp"
 #include "support/mamba3_policy.hpp"
 #include "support/policy.hpp"
 #include "support/safetensors_writer.hpp"
@@ -109,6 +111,23 @@ void write_gated() {
   }
 }
 
+// A gated DeltaNet with and without an input projection, as Edifice saves it.
+void write_deltanet() {
+  using namespace erlang;
+  for (const bool projects : {false, true}) {
+    DeltanetSpec small;
+    small.units = 4, small.d_input = projects ? 3 : 4, small.taps = 2, small.n_layer = 1;
+    small.projects = projects;
+    const std::string name = std::string("gated_deltanet") + (projects ? "_projected" : "");
+    const Options sizes = {{"hidden_size", integer(4)}, {"num_heads", integer(2)}};
+    write("policy", name + "_safetensors", text(deltanet_file(small).bytes()));
+    for (const int flag : {0, 1}) {
+      write("policy", name + std::to_string(flag),
+            file_of(deltanet_file(small), spec("gated_deltanet", sizes), flag));
+    }
+  }
+}
+
 // Mamba-2 and Mamba-3, with and without every part.
 void write_mixers() {
   for (const std::int64_t more : {0, 1}) {
@@ -127,7 +146,9 @@ void write_mixers() {
 // What Edifice wrote, where the shared folder has it and the fuzzer takes files of that size.
 void write_recorded() {
   if (!have_trunks()) return;
-  for (const RecordedTrunk& trunk : recorded_trunks()) {
+  std::vector<RecordedTrunk> trunks = recorded_trunks();
+  trunks.push_back({"gated_deltanet_e32_h32_w20", 20});
+  for (const RecordedTrunk& trunk : trunks) {
     for (const char* const file : {"trunk.nx", "policy.bin", "params.safetensors"}) {
       std::ifstream in(trunk.path(file), std::ios::binary);
       const std::string bytes{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
@@ -155,6 +176,7 @@ int main(int count, char** arguments) {
   }
   write_edifice();
   write_gated();
+  write_deltanet();
   write_mixers();
   write_recorded();
   write("layer", "layer", text(layer().bytes()));

@@ -106,6 +106,17 @@ TEST_CASE("the gradient of gated DeltaNet on the GPU", "[cuda][gpu][policy][grad
   }
 }
 
+TEST_CASE("the gradient of the recorded gated DeltaNet on the GPU",
+          "[cuda][gpu][policy][gradient][heads][deltanet][exphil]") {
+  if (!have_device() || !have_trunks()) return;
+  const RecordedTrunk set{"gated_deltanet_e32_h32_w20", 20};
+  const Weights weights = set.load();
+  PolicyGradCase c = policy_grad_case(weights->config, 2, set.seq, false);
+  const std::vector<float> windows = set.io("windows");
+  std::copy_n(windows.begin(), c.frames.size(), c.frames.begin());
+  check_policy_grad(gradient_on_device(weights), *weights, c, 5e-5);
+}
+
 TEST_CASE("gated DeltaNet runs without a GPU", "[cuda][policy][emulated][heads][deltanet]") {
   require_emulated("[.emulated_deltanet]");
 }

@@ -128,6 +128,16 @@ TEST_CASE("the gradient of policies with a matrix state around the panels",
   }
 }
 
+TEST_CASE("the gradient of the recorded gated DeltaNet", "[host][policy][heads][gradient][exphil]") {
+  if (!test::have_trunks()) return;
+  const test::RecordedTrunk set{"gated_deltanet_e32_h32_w20", 20};
+  const auto weights = set.load();
+  test::PolicyGradCase c = test::policy_grad_case(weights->config, 2, set.seq, false);
+  const Floats windows = set.io("windows");
+  std::copy_n(windows.begin(), c.frames.size(), c.frames.begin());
+  test::check_policy_grad(test::on_host(*weights), *weights, c, 5e-5);
+}
+
 // The states of more than two parts are computed again.
 TEST_CASE("the gradient of long sequences with a matrix state, and its bits",
           "[host][policy][heads][gradient]") {

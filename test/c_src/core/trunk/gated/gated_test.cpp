@@ -45,6 +45,9 @@ TEST_CASE("the oracle gives the recorded answers of GRU, LSTM, minGRU and minLST
     CHECK(policy->config.groups.size() == 6);
     const std::vector<float> windows = set.io("windows");
     CHECK(test::relative_error(last_outputs(*policy, windows, set.seq), set.io("logits_batch1")) < 3e-6);
+    if (set.name == "gru_e287_h256_w60") continue;  // has no other file
+    const auto plain = set.load("params.safetensors");
+    CHECK(test::relative_error(last_outputs(*plain, windows, set.seq), set.io("logits_batch1")) < 3e-6);
   }
 }
 
@@ -55,16 +58,14 @@ TEST_CASE("the oracle gives the recorded hidden states of trunks without heads",
     if (set.name == "gru_e287_h256_w60") continue;  // has the policy alone
     INFO(set.name);
     const std::vector<float> windows = set.io("windows");
-    for (const char* file : {"trunk.nx"}) {
-      const auto trunk = set.load(file);
-      CHECK(trunk->config.groups.empty());
-      CHECK(test::relative_error(last_outputs(*trunk, windows, set.seq), set.io("trunk_batch1")) < 3e-6);
-      if (set.name.compare(0, 3, "min") == 0) continue;
-      Doubles every = outputs(*trunk, windows, 0, set.seq);
-      const Doubles second = outputs(*trunk, windows, 1, set.seq);
-      every.insert(every.end(), second.begin(), second.end());
-      CHECK(test::relative_error(every, set.io("trunk_every_frame_batch1")) < 3e-6);
-    }
+    const auto trunk = set.load("trunk.nx");
+    CHECK(trunk->config.groups.empty());
+    CHECK(test::relative_error(last_outputs(*trunk, windows, set.seq), set.io("trunk_batch1")) < 3e-6);
+    if (set.name.compare(0, 3, "min") == 0) continue;
+    Doubles every = outputs(*trunk, windows, 0, set.seq);
+    const Doubles second = outputs(*trunk, windows, 1, set.seq);
+    every.insert(every.end(), second.begin(), second.end());
+    CHECK(test::relative_error(every, set.io("trunk_every_frame_batch1")) < 3e-6);
   }
 }
 
