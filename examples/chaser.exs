@@ -1,7 +1,7 @@
 # From nothing to a bot that wins: a policy that learns to chase a target which it sees for 3 frames in 45.
 #
 #     mix run examples/chaser.exs                       # with a memory, then without one: some minutes on two cores
-#     mix run examples/chaser.exs --trunk gru           # mamba1 (the default), gru, lstm, min_gru or min_lstm
+#     mix run examples/chaser.exs --trunk gru           # mamba1 (the default), gru, lstm, min_gru, min_lstm or gated_deltanet
 #     mix run examples/chaser.exs --rounds 4 --steps 50 --no-compare --no-live
 #     mix run examples/chaser.exs --backend cuda --out /tmp/chaser
 #     mix run examples/chaser.exs --play tmp/chaser/policy.safetensors
@@ -32,7 +32,7 @@ defmodule Chaser do
 
   @episode 240
   @heads [x: World.bins(), y: World.bins()]
-  @trunks [:mamba1, :gru, :lstm, :min_gru, :min_lstm]
+  @trunks [:mamba1, :gru, :lstm, :min_gru, :min_lstm, :gated_deltanet]
 
   def run(argv) do
     numbers = for name <- [:rounds, :steps, :seed, :episodes, :batch, :worlds], do: {name, :integer}

@@ -80,7 +80,7 @@ defmodule ExPhil.Native.ExamplesTest do
   @tag :tmp_dir
   test "chaser.exs --table: each trunk is trained and played in two ways", %{tmp_dir: folder} do
     small = ~w(--rounds 2 --steps 2 --episodes 2 --batch 1 --worlds 2 --no-live --out) ++ [folder]
-    output = run("chaser.exs", ~w(--table --trunk gru,min_lstm) ++ small)
+    output = run("chaser.exs", ~w(--table --trunk gru,min_lstm,gated_deltanet) ++ small)
     cell = "(\\*\\*\\d+\\.\\d\\*\\*|\\d+\\.\\d)"
     rows = Regex.scan(~r/^\| `(\w+)` \| (.*) \| #{cell} \| #{cell} \|$/m, output, capture: :all_but_first)
 
@@ -88,15 +88,17 @@ defmodule ExPhil.Native.ExamplesTest do
              ["gru", "carried states", windowed, "**" <> _],
              ["gru", "windows", "**" <> _, carried],
              ["min_lstm", "carried states" | _],
-             ["min_lstm", "windows" | _]
+             ["min_lstm", "windows" | _],
+             ["gated_deltanet", "carried states" | _],
+             ["gated_deltanet", "windows" | _]
            ] = rows
 
     refute windowed =~ "*" or carried =~ "*"
     lines = fn file -> folder |> Path.join(file) |> File.read!() |> String.split("\n", trim: true) end
     assert ["trunk,trained,played,on_target" | shares] = lines.("trunks.csv")
-    assert length(shares) == 8
+    assert length(shares) == 12
     # A curve for each trunk that learned from carried states, and for the one without a memory.
-    assert length(lines.("score.csv")) == 1 + 3 * 3
+    assert length(lines.("score.csv")) == 1 + 4 * 3
     policy = ExPhil.Native.Policy.load!(Path.join(folder, "gru_windowed/policy.safetensors"), backend: :host)
     assert %{trunk: :gru, groups: [x: 0..6, y: 7..13]} = ExPhil.Native.Policy.info!(policy)
 
