@@ -21,15 +21,14 @@ inline void check_on_device(const std::shared_ptr<const core::PolicyWeights>& we
   check_policy_form(*policy, *weights, frames, batches);
 }
 
-// 12,000 random operations (EXPHIL_SESSION_OPERATIONS) over these forms, each in every precision. armed: as
-// in check_random_sessions.
-inline void check_random_sessions_on_device(const std::vector<PolicyForm>& forms, bool armed = false) {
+// 12,000 random operations (EXPHIL_SESSION_OPERATIONS) over these forms, each in every precision.
+inline void check_random_sessions_on_device(const std::vector<PolicyForm>& forms) {
   const auto operations = session_operations(12'000) / static_cast<std::int64_t>(forms.size());
   for (const PolicyForm& form : forms) {
     INFO(form.name);
     std::vector<std::shared_ptr<core::Policy>> policies;
     for (auto& weights : in_every_precision(*form.weights)) policies.push_back(load_on_device(weights, 400));
-    check_random_sessions(policies, operations, 7, armed);
+    check_random_sessions(policies, operations, 7);
   }
 }
 
