@@ -36,6 +36,9 @@ constexpr std::int64_t kMaxWindow = std::int64_t{1} << 20;
 // In the order of ExPhil's logits.
 constexpr const char* kHeads[] = {"buttons", "main_x", "main_y", "c_x", "c_y", "shoulder"};
 
+// Before the numbers of dropout layers: Edifice's GRU and LSTM have the second, the others the first.
+constexpr const char* kDropouts[] = {"dropout_", "recurrent_dropout_"};
+
 std::string architecture_by_names(const TensorMap& tensors) {
   for (const auto& [prefix, name] : kArchitectures) {
     if (has_prefix(tensors, prefix)) return name;
@@ -50,6 +53,13 @@ std::string architecture_by_names(const TensorMap& tensors) {
 
 bool starts_with(const std::string& text, const std::string& start) {
   return text.compare(0, start.size(), start) == 0;
+}
+
+// The random state of a dropout layer, which Axon saves where it trained: nothing to an answer.
+bool is_dropout_key(const std::string& name, const TensorView& view) {
+  return std::any_of(std::begin(kDropouts), std::end(kDropouts),
+                     [&](const char* layer) { return starts_with(name, layer); }) &&
+         ends_with(name, ".key") && view.dtype == Dtype::u32 && view.shape == Shape{2};
 }
 
 // "a, b and c"
@@ -184,20 +194,17 @@ TensorMap EdificeFile::relevant() const {
     if (starts_with(name, "action_emb_")) {
       bad_checkpoint("tensor ", quote(name), " belongs to ExPhil's learned embeddings, which are not read");
     }
-    const std::string key = ".key";
-    const bool random_state = starts_with(name, "dropout_") && name.size() > key.size() &&
-                              name.compare(name.size() - key.size(), key.size(), key) == 0 &&
-                              view.dtype == Dtype::u32 && view.shape == Shape{2};
-    if (!random_state) kept.emplace(name, view);
+    if (!is_dropout_key(name, view)) kept.emplace(name, view);
   }
   return kept;
 }
 
 std::vector<HeadSize> EdificeFile::heads(const CheckpointReader& reader, const TensorMap& tensors) const {
-  const bool any = is_policy() || std::any_of(std::begin(kHeads), std::end(kHeads), [&](const char* head) {
-                     return has_prefix(tensors, std::string(head) + "_hidden.") ||
-                            has_prefix(tensors, std::string(head) + "_logits.");
-                   });
+  const bool any =
+      is_policy() || std::any_of(std::begin(kHeads), std::end(kHeads), [&](const char* head) {
+        return has_prefix(tensors, std::string(head) + "_hidden.") ||
+               has_prefix(tensors, std::string(head) + "_logits.");
+      });
   std::vector<HeadSize> all;
   for (const std::string name : kHeads) {
     if (!any) break;

@@ -5,7 +5,7 @@ defmodule ExPhil.Native.Policy.GatedTest do
 
   import ExPhil.Native.TestSupport.Numbers
 
-  alias ExPhil.Native.{Checkpoint, Policy, Safetensors}
+  alias ExPhil.Native.{Checkpoint, Error, Policy, Safetensors}
   alias ExPhil.Native.TestSupport.Shared
 
   @moduletag :shared
@@ -203,6 +203,30 @@ defmodule ExPhil.Native.Policy.GatedTest do
       assert Policy.window!(saved, windows) != Policy.window!(load(set), windows)
       assert Policy.info!(saved).fingerprint == Policy.info!(policy).fingerprint
       refute Map.has_key?(Policy.info!(saved), :constants)
+    end
+  end
+
+  test "a file that was saved while it trained, with the random key of a dropout layer", %{tmp_dir: folder} do
+    for {set, layer} <- [
+          gru_e32_h32_w20: "recurrent_dropout_1",
+          lstm_fused_e32_h32_w20: "recurrent_dropout_1",
+          min_gru_e32_h32_w20: "dropout_1"
+        ] do
+      policy = load("#{set}")
+      path = Path.join(folder, "#{set}.safetensors")
+      Policy.save!(policy, path)
+      key = {:u32, {2}, <<1::32-little, 2::32-little>>}
+      trained = path |> Safetensors.read!() |> Map.put(layer <> ".key", key)
+      {:ok, metadata} = Safetensors.metadata(path)
+      :ok = Safetensors.write(path, trained, metadata)
+      %{"windows" => windows} = io("#{set}")
+      assert Policy.window!(Policy.load!(path, backend: :host), windows) == Policy.window!(policy, windows)
+      # Neither a key of another type is dropped, nor a weight of such a layer.
+      for {name, tensor} <- [{".key", {:f32, {2}, <<0::64>>}}, {".kernel", key}] do
+        :ok = Safetensors.write(path, Map.put(trained, layer <> name, tensor), metadata)
+        assert {:error, %Error{kind: :invalid_checkpoint} = error} = Policy.load(path, backend: :host)
+        assert error.message =~ layer <> name
+      end
     end
   end
 

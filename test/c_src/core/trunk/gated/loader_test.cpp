@@ -62,6 +62,28 @@ TEST_CASE("a missing, misshapen or unknown tensor of a gated policy is named", "
   }
 }
 
+TEST_CASE("the random keys of dropout layers change nothing", "[gated]") {
+  for (const test::GatedSpec& spec : layouts()) {
+    INFO(spec.architecture);
+    const test::SafetensorsWriter sound = test::gated_file(spec);
+    const auto expected = test::load_policy(sound);
+    const test::Bytes two(8), three(12);
+    for (const std::string layer : {"recurrent_dropout_1", "dropout_1", "recurrent_dropout_12"}) {
+      INFO(layer);
+      test::SafetensorsWriter trained = sound;
+      trained.tensors[layer + ".key"] = {"U32", {2}, two};
+      const auto policy = test::load_policy(trained);
+      CHECK(policy->fingerprint == expected->fingerprint);
+      CHECK(policy->config.constants.size() == expected->config.constants.size());
+      trained.tensors[layer + ".key"] = {"U32", {3}, three};
+      CHECK(error_of(trained).says(layer + ".key"));
+      trained = sound;
+      trained.tensors[layer + ".kernel"] = {"U32", {2}, two};
+      CHECK(error_of(trained).says(layer + ".kernel"));
+    }
+  }
+}
+
 TEST_CASE("a random key that is no U32, and weights that are, are named", "[gated]") {
   for (const test::GatedSpec& spec : layouts()) {
     const test::SafetensorsWriter sound = test::gated_file(spec);
