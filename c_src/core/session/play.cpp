@@ -5,12 +5,11 @@
 
 #include "core/error.hpp"
 #include "core/philox.hpp"
+#include "core/policy/exphil_heads.hpp"
 
 namespace exphil::core {
 
 namespace {
-
-constexpr const char* kHeads[] = {"buttons", "main_x", "main_y", "c_x", "c_y", "shoulder"};
 
 double sigmoid(double v) {
   return 1.0 / (1.0 + std::exp(-v));
@@ -59,10 +58,10 @@ bool pressed(const PlayRules& rules, bool held, float logit, float uniform) {
 }  // namespace
 
 void require_controller(const PolicyConfig& config, const char* argument) {
-  bool sound = config.groups.size() == std::size(kHeads);
+  bool sound = config.groups.size() == std::size(kExphilHeads);
   for (std::size_t i = 0; sound && i < config.groups.size(); ++i) {
     const std::int64_t count = config.groups[i].count;
-    sound = config.groups[i].name == kHeads[i] && (i == 0 ? count == kButtons : count > 1);
+    sound = config.groups[i].name == kExphilHeads[i] && (i == 0 ? count == kButtons : count > 1);
   }
   if (!sound) {
     fail(ErrorKind::unsupported, argument,

@@ -7,6 +7,7 @@
 
 #include "core/error.hpp"
 #include "core/limits.hpp"
+#include "core/policy/exphil_heads.hpp"
 
 namespace exphil::core {
 
@@ -32,9 +33,6 @@ constexpr const char* kFirstBlock = "_block_1_";
 constexpr std::size_t kLongestArchitecture = 32;
 
 constexpr std::int64_t kMaxWindow = std::int64_t{1} << 20;
-
-// In the order of ExPhil's logits.
-constexpr const char* kHeads[] = {"buttons", "main_x", "main_y", "c_x", "c_y", "shoulder"};
 
 // Before the numbers of dropout layers: Edifice's GRU and LSTM have the second, the others the first.
 constexpr const char* kDropouts[] = {"dropout_", "recurrent_dropout_"};
@@ -76,7 +74,8 @@ std::string listed(const std::vector<std::string>& names) {
 std::vector<OutputGroup> groups_of(const std::vector<HeadSize>& heads) {
   std::vector<OutputGroup> groups;
   for (const HeadSize& head : heads) {
-    groups.push_back({head.name, groups.empty() ? 0 : groups.back().first + groups.back().count, head.count});
+    const std::int64_t first = groups.empty() ? 0 : groups.back().first + groups.back().count;
+    groups.push_back({head.name, first, head.count, has_separate_events(head.name)});
   }
   return groups;
 }
@@ -201,12 +200,12 @@ TensorMap EdificeFile::relevant() const {
 
 std::vector<HeadSize> EdificeFile::heads(const CheckpointReader& reader, const TensorMap& tensors) const {
   const bool any =
-      is_policy() || std::any_of(std::begin(kHeads), std::end(kHeads), [&](const char* head) {
+      is_policy() || std::any_of(std::begin(kExphilHeads), std::end(kExphilHeads), [&](const char* head) {
         return has_prefix(tensors, std::string(head) + "_hidden.") ||
                has_prefix(tensors, std::string(head) + "_logits.");
       });
   std::vector<HeadSize> all;
-  for (const std::string name : kHeads) {
+  for (const std::string name : kExphilHeads) {
     if (!any) break;
     const std::string hidden = name + "_hidden.kernel", logits = name + "_logits.kernel";
     all.push_back({name, reader.shape(hidden, 2, "{d_model, width}")[1],

@@ -23,7 +23,7 @@ struct HeadSize {
   std::int64_t width = 0, count = 0;
 };
 
-// One group of outputs for each head, one after another.
+// One group of outputs for each head, one after another. That of the buttons is binary.
 std::vector<OutputGroup> groups_of(const std::vector<HeadSize>& heads);
 
 // How many outputs the linear map `head` has, which Policy.init gives a policy without heads; 0 without one.

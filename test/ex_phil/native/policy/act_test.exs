@@ -32,12 +32,12 @@ defmodule ExPhil.Native.Policy.ActTest do
     assert %{dialect: :edifice_mamba, window: 60, dt: :mean, chunk_size: nil, d_output: 81} = info
 
     assert info.groups == [
-             buttons: 0..7,
-             main_x: 8..24,
-             main_y: 25..41,
-             c_x: 42..58,
-             c_y: 59..75,
-             shoulder: 76..80
+             {:buttons, 0..7, :binary},
+             {:main_x, 8..24},
+             {:main_y, 25..41},
+             {:c_x, 42..58},
+             {:c_y, 59..75},
+             {:shoulder, 76..80}
            ]
 
     assert %{window: 20, d_model: 32} =

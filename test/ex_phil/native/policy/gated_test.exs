@@ -5,7 +5,7 @@ defmodule ExPhil.Native.Policy.GatedTest do
 
   import ExPhil.Native.TestSupport.Numbers
 
-  alias ExPhil.Native.{Checkpoint, Error, Policy, Safetensors}
+  alias ExPhil.Native.{Checkpoint, Error, Loss, Policy, Safetensors, Trainer}
   alias ExPhil.Native.TestSupport.Shared
 
   @moduletag :shared
@@ -41,7 +41,7 @@ defmodule ExPhil.Native.Policy.GatedTest do
       assert %{trunk: trunk, window: ^seq, d_input: ^width, d_output: 81, n_layer: 2, backend: backend} = info
       assert backend == unquote(backend)
       assert trunk == trunk(set)
-      assert [{:buttons, 0..7} | _] = info.groups
+      assert [{:buttons, 0..7, :binary} | _] = info.groups
       answers = Policy.window!(policy, windows)
       assert close?(answers, expected)
       # A session with windows of this length, of its own: the last answer of the first window.
@@ -228,6 +228,52 @@ defmodule ExPhil.Native.Policy.GatedTest do
         assert error.message =~ layer <> name
       end
     end
+  end
+
+  test "the buttons are separate events: in a loss, in training, and in a saved file", %{tmp_dir: folder} do
+    policy = load("gru_e32_h32_w20")
+    groups = Policy.info!(policy).groups
+    assert [{:buttons, 0..7, :binary}, {:main_x, 8..24} | _] = groups
+    %{"windows" => {:f32, {8, 20, 32}, bytes}} = io("gru_e32_h32_w20")
+    frames = {:f32, {20, 32}, binary_part(bytes, 0, 20 * 32 * 4)}
+    outs = Policy.forward!(policy, {:f32, {1, 20, 32}, elem(frames, 2)})
+
+    # A column for each of the eight buttons and each of the five choices. Several buttons may be held at once.
+    assert {:s32, {1, 20, 13}, chosen} = Loss.argmax(outs, groups)
+    row = [1, 1, 0, 0, 0, 0, 0, 1, 8, 8, 8, 8, 0]
+    targets = {:s32, {20, 13}, for(_ <- 1..20, v <- row, into: <<>>, do: <<v::32-little>>)}
+    loss = Loss.cross_entropy(outs, {:s32, {1, 20, 13}, elem(targets, 2)}, groups)
+    assert loss.losses.buttons > 0.0
+    assert Loss.cross_entropy(outs, {:s32, {1, 20, 13}, chosen}, groups).correct.buttons == 1.0
+
+    trainer = Trainer.new!(policy, batch: 1, learning_rate: 1.0e-2)
+    # One column for the buttons is refused: it would be a choice of one of eight.
+    six = {:s32, {20, 6}, :binary.copy(<<0::32>>, 20 * 6)}
+
+    assert {:error, %Error{message: message}} =
+             Trainer.fit(trainer, [{frames, six}], steps: 1, progress: false)
+
+    assert message =~ "{20, 13}"
+    trainer = Trainer.fit!(trainer, [{frames, targets}], steps: 20, progress: false)
+    path = Path.join(folder, "trained.safetensors")
+    Policy.save!(trainer.policy, path)
+    trained = Policy.load!(path, backend: :host)
+    assert Policy.info!(trained).groups == groups
+    assert {:ok, "buttons:8:binary,main_x:17," <> _} = heads_of(path)
+
+    after_training =
+      trained
+      |> Policy.forward!({:f32, {1, 20, 32}, elem(frames, 2)})
+      |> Loss.cross_entropy({:s32, {1, 20, 13}, elem(targets, 2)}, groups)
+
+    assert after_training.losses.buttons < loss.losses.buttons
+
+    assert %Policy.Action{buttons: %{a: _}} =
+             trained |> Policy.new_session!() |> Policy.act!(frame(io("gru_e32_h32_w20")["windows"], 0, 0))
+  end
+
+  defp heads_of(path) do
+    with {:ok, metadata} <- Safetensors.metadata(path), do: Map.fetch(metadata, "exphil_native.heads")
   end
 
   test "in another precision, a window is near that of f32" do

@@ -3,10 +3,11 @@ defmodule ExPhil.Native.Tools.Player.Rounding do
   What rounded weights change in the answers of a play: the error that they add, and the share of frames that a player
   would answer in the same way.
 
-  A frame is answered in the same way where every group of outputs has its largest entry at the same place. In a group of one
-  output, and in a group named `:buttons`, each output is a decision of its own: there its sign is compared.
+  A frame is answered in the same way where every group of outputs has its largest entry at the same place. In a binary group,
+  a group of one output and a group named `:buttons`, each output is a decision of its own: there its sign is compared.
   """
 
+  alias ExPhil.Native.Loss
   alias ExPhil.Native.Tools.Player
 
   @enforce_keys [:against, :frames, :groups, :error, :worst, :worst_frame, :same]
@@ -31,7 +32,7 @@ defmodule ExPhil.Native.Tools.Player.Rounding do
   Compares the answers of the first session with the exact ones, one binary for each frame. `groups` are those of
   `ExPhil.Native.Policy.info/1`; where there are none, all outputs are one group.
   """
-  @spec compare(Player.result(), [binary()], [{atom(), Range.t()}], :logits | :f32) :: t()
+  @spec compare(Player.result(), [binary()], [Loss.group()], :logits | :f32) :: t()
   def compare(result, exact, groups, against) do
     frames =
       for {answer, expected} <- Enum.zip(result.answers, exact) do
@@ -60,16 +61,21 @@ defmodule ExPhil.Native.Tools.Player.Rounding do
       [1]
       iex> ExPhil.Native.Tools.Player.Rounding.decisions([1.0, 3.0, -2.0, 0.5], stick: 0..1, a: 2..2, b: 3..3)
       [1, false, true]
+      iex> ExPhil.Native.Tools.Player.Rounding.decisions([1.0, 3.0, -2.0, 0.5], [{:stick, 0..1}, {:keys, 2..3, :binary}])
+      [1, false, true]
   """
-  @spec decisions([float()], [{atom(), Range.t()}]) :: [non_neg_integer() | boolean()]
+  @spec decisions([float()], [Loss.group()]) :: [non_neg_integer() | boolean()]
   def decisions(outs, []), do: decisions(outs, all: 0..(length(outs) - 1))
 
   def decisions(outs, groups) do
-    Enum.flat_map(groups, fn {name, range} ->
-      own = Enum.slice(outs, range)
-      if name == :buttons or match?([_], own), do: Enum.map(own, &(&1 > 0.0)), else: [largest(own)]
+    Enum.flat_map(groups, fn group ->
+      own = Enum.slice(outs, elem(group, 1))
+      if separate?(group) or match?([_], own), do: Enum.map(own, &(&1 > 0.0)), else: [largest(own)]
     end)
   end
+
+  defp separate?({_name, _range, :binary}), do: true
+  defp separate?({name, _range}), do: name == :buttons
 
   defp largest(values), do: values |> Enum.with_index() |> Enum.max_by(&elem(&1, 0)) |> elem(1)
   defp floats(binary), do: for(<<v::float-32-little <- binary>>, do: v)

@@ -47,6 +47,8 @@ TEST_CASE("sizes of gated policies are those of their tensors", "[gated]") {
     CHECK(c.window == spec.window);
     CHECK(c.state_floats() == spec.n_layer * spec.units * (spec.architecture == "lstm" ? 2 : 1));
     CHECK(c.groups.size() == (spec.heads ? 6 : 0));
+    // Of ExPhil's heads the buttons alone are separate events.
+    for (const core::OutputGroup& group : c.groups) CHECK(group.binary == (group.name == "buttons"));
     CHECK(c.d_output == (spec.heads ? 8 + 5 * 3 : spec.units));
   }
 }

@@ -62,6 +62,8 @@ TEST_CASE("dialects and dimensions follow from build options and shapes", "[edif
   CHECK(policy->config.d_output == 81);
   CHECK(policy->config.groups.at(5).name == "shoulder");
   CHECK(policy->config.groups.at(5).first == 76);
+  CHECK(policy->config.groups.at(0).binary);
+  CHECK_FALSE(policy->config.groups.at(5).binary);
   for (const Text& same : {file_of(full_policy(), config(kPlay), "", 1), term_of(full_policy(), kPlay)}) {
     CHECK(load(same)->fingerprint == policy->fingerprint);
   }
