@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/checkpoint/checkpoint.hpp"
+#include "core/policy/exphil_heads.hpp"
 #include "core/trunk/initial.hpp"
 #include "core/trunk/load.hpp"
 #include "nif/frames.hpp"
@@ -19,8 +20,11 @@ using core::fail;
 
 namespace {
 
-// An atom that the VM has already, or else a binary: a file must not make atoms, which are never freed.
+// The names of ExPhil's heads are always atoms. Another name is an atom that the VM has already, or else a
+// binary: a file must not make atoms, which are never freed.
 Term encode_name(Call& call, const std::string& name) {
+  const auto* const end = std::end(core::kExphilHeads);
+  if (std::find(std::begin(core::kExphilHeads), end, name) != end) return encode_atom(call, name.c_str());
   Term atom = 0;
   return enif_make_existing_atom(call.env(), name.c_str(), &atom, ERL_NIF_LATIN1) != 0 ? atom
                                                                                        : encode(call, name);

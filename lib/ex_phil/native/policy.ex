@@ -71,7 +71,9 @@ defmodule ExPhil.Native.Policy do
 
   Returns `{:ok, info}`, a map (`t:info/0`); only what is no policy is an error.
 
-  `groups` names the ranges of the outputs where the policy has named heads. `gathered` is, of a policy
+  `groups` names the ranges of the outputs where the policy has named heads, as `t:ExPhil.Native.Loss.group/0`s. The names of ExPhil's six
+  heads are atoms, and its `:buttons` are eight separate events: `{:buttons, 0..7, :binary}`. Another name is an atom where the VM has that
+  atom already, and else a string, because a file must not make atoms. `gathered` is, of a policy
   loaded with `gather: true`, how many frames were played by `step/2` and `act/2` in how many launches, and the most frames of one.
 
   `choice` is how the backend was chosen:

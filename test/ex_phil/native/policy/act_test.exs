@@ -2,7 +2,7 @@ defmodule ExPhil.Native.Policy.ActTest do
   use ExUnit.Case, async: true
 
   alias ExPhil.Native.{Error, Policy, Safetensors}
-  alias ExPhil.Native.TestSupport.{Policies, Shared}
+  alias ExPhil.Native.TestSupport.{Peer, Policies, Shared}
 
   @moduletag :shared
   @host [backend: :host]
@@ -47,6 +47,16 @@ defmodule ExPhil.Native.Policy.ActTest do
     assert %{dialect: :edifice_mamba_ssd, window: 60, chunk_size: 32, d_output: 256, groups: []} = ssd
     channel = Policy.load!(file("edifice_mamba/mamba.nx"), @host ++ [dt: :per_channel])
     assert Policy.info!(channel).dt == :per_channel
+  end
+
+  test "the six heads' names are atoms in a VM that has none of them yet" do
+    code = """
+    path = #{inspect(file("exphil_policy/policy.bin"))}
+    policy = ExPhil.Native.Policy.load!(path, backend: :host)
+    for group <- ExPhil.Native.Policy.info!(policy).groups, do: IO.inspect(elem(group, 0))
+    """
+
+    assert Peer.peer(code, Peer.library()) == {":buttons\n:main_x\n:main_y\n:c_x\n:c_y\n:shoulder\n", 0}
   end
 
   test "options complete a file; a contradiction is an error" do
