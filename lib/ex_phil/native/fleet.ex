@@ -289,7 +289,8 @@ defmodule ExPhil.Native.Fleet do
 
   Returns `{:ok, %{generation: count, agents: changed}}`: how often the weights were changed, and how many agents have changed over; others do
   with their next frame. The weights are loaded beside the present ones on every node first; where one node fails that is the error, and
-  nothing changes. Then each agent changes over between two of its frames.
+  nothing changes. Then each agent changes over between two of its frames. A policy of another trunk, other sizes or other named outputs is
+  an error of kind `:invalid_checkpoint`, which says what differs.
 
   States of the old weights mean nothing to the new ones. An agent goes on as a new session that has played its last `:burn_in` frames: with
   a window of no more frames its answers are those of the new weights alone. Answers that were given stay.

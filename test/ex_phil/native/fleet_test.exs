@@ -169,6 +169,57 @@ defmodule ExPhil.Native.FleetTest do
     assert [%{generation: 1}] = Fleet.info!(fleet).nodes
   end
 
+  test "a policy of another trunk, other sizes or other outputs changes nothing", context do
+    %{fleet: fleet, tmp_dir: folder, session: session} = context
+    assert acts(session, 0..9) == for(number <- 0..9, do: Fleet.act!(fleet, :agent, number, obs(number)))
+    axes = [main_x: 17, main_y: 17, c_x: 17, c_y: 17, shoulder: 5]
+    sizes = [d_input: 5, heads: [buttons: {8, :binary}] ++ axes, d_model: 16, layers: 2]
+    renamed = Enum.map(sizes[:heads], fn {name, outputs} -> {:"other_#{name}", outputs} end)
+    choice = Keyword.put(sizes[:heads], :buttons, 8)
+
+    for {trunk, changed, text} <- [
+          {:min_gru, [], "trunk is :min_gru, the fleet's is :gru"},
+          {:gru, [d_input: 6], "d_input is 6, the fleet's is 5"},
+          {:gru, [d_model: 24], "d_model is 24, the fleet's is 16"},
+          {:gru, [layers: 1], "n_layer is 1, the fleet's is 2"},
+          {:gru, [heads: [stick: 81]], "groups is [stick: 0..80], the fleet's is [{:buttons, 0..7, :binary}"},
+          {:gru, [heads: renamed], "groups is [{:other_buttons, 0..7, :binary}"},
+          {:gru, [heads: choice], "the fleet's is [{:buttons, 0..7, :binary}"},
+          {:gru, [heads: Keyword.put(sizes[:heads], :shoulder, 4)], "d_output is 80, the fleet's is 81"}
+        ] do
+      other = Policy.init!(trunk, sizes |> Keyword.merge(changed) |> Keyword.put(:backend, :host))
+      path = Path.join(folder, "other.safetensors")
+      Policy.save!(other, path)
+
+      assert {:error, %Error{kind: :invalid_checkpoint, argument: "weights"} = error} =
+               Fleet.update(fleet, path)
+
+      assert error.message =~ "#{node()}: "
+      assert error.message =~ text
+    end
+
+    assert [%{generation: 0}] = Fleet.info!(fleet).nodes
+    assert acts(session, 10..15) == for(number <- 10..15, do: Fleet.act!(fleet, :agent, number, obs(number)))
+    assert {:ok, _} = Fleet.act(fleet, :new, 0, obs(0))
+    # The fleet takes weights of its own sizes afterwards.
+    {path, _} = controller(folder, seed: 9)
+    assert {:ok, %{generation: 1, agents: 2}} = Fleet.update(fleet, path)
+  end
+
+  test "a fleet that began with a map of weights refuses others too", context do
+    weights = fn outputs ->
+      sizes = [d_input: 5, d_output: outputs, d_model: 16, layers: 1, backend: :host]
+      Policy.weights!(Policy.init!(:min_gru, sizes))
+    end
+
+    name = Module.concat(context.fleet, OfMap)
+    start_supervised!({Fleet, name: name, policy: weights.(4), load: [backend: :host]})
+    assert {:error, %Error{kind: :invalid_checkpoint} = error} = Fleet.update(name, weights.(3))
+    assert error.message =~ "d_output is 3, the fleet's is 4"
+    assert [%{generation: 0}] = Fleet.info!(name).nodes
+    assert {:ok, %{generation: 1}} = Fleet.update(name, weights.(4))
+  end
+
   test "one node cannot be drained", %{fleet: fleet} do
     assert {:error, %Error{kind: :unavailable}} = Fleet.drain(fleet, node())
     assert {:ok, _} = Fleet.act(fleet, :agent, 0, obs(0))

@@ -8,7 +8,7 @@ defmodule ExPhil.Native.Fleet.Devices do
 
   require Logger
 
-  alias ExPhil.Native.Fleet.{Agent, Directory, Log, Placing, Player, View}
+  alias ExPhil.Native.Fleet.{Agent, Directory, Log, Placing, Player, Sizes, View}
   alias ExPhil.Native.{Error, Policy}
 
   # Sessions for which a device has memory from the start, and frames of a rehearsal: more than an agent has
@@ -65,14 +65,19 @@ defmodule ExPhil.Native.Fleet.Devices do
   @spec update(atom(), Path.t() | map()) :: {:ok, map()} | {:error, Error.t()}
   def update(fleet, source), do: GenServer.call(process(fleet), {:update, source}, :infinity)
 
-  @doc "Loads weights beside the present ones."
+  @doc "Loads weights beside the present ones. They are refused where the policy has other sizes."
   @spec prepare(atom(), non_neg_integer(), Path.t() | map()) :: :ok | {:error, Error.t()}
   def prepare(fleet, generation, source) do
-    with {:ok, places} <- load(Directory.get(fleet, :config), Directory.get(fleet, :first), source) do
+    present = fleet |> Directory.get({:policies, Directory.get(fleet, :generation)}) |> info_of()
+
+    with {:ok, places} <- load(Directory.get(fleet, :config), Directory.get(fleet, :first), source, present) do
       Directory.put(fleet, {:policies, generation}, places)
       :ok
     end
   end
+
+  defp info_of([{policy, _device} | _]), do: policy.info
+  defp info_of([]), do: nil
 
   @doc "Weights that were prepared are not used."
   @spec discard(atom(), non_neg_integer()) :: true
@@ -109,7 +114,7 @@ defmodule ExPhil.Native.Fleet.Devices do
 
   @impl true
   def init(%{name: fleet, policy: source} = config) do
-    with {:ok, places} <- load(config, source, source) do
+    with {:ok, places} <- load(config, source, source, nil) do
       Directory.put(fleet, :devices, for({policy, index} <- places, do: {policy.info.backend, index}))
       Directory.put(fleet, :device_counters, :counters.new(max(length(places), 1), []))
       Directory.put(fleet, :first, source)
@@ -122,8 +127,8 @@ defmodule ExPhil.Native.Fleet.Devices do
     end
   end
 
-  # The places of the node. An index that is there twice has two policies.
-  defp load(%{devices: devices, load: load, session: session}, first, source) do
+  # The places of the node. An index that is there twice has two policies. `present`: the info of the policy whose sizes these must have.
+  defp load(%{devices: devices, load: load, session: session}, first, source, present) do
     session = if is_list(session), do: session, else: []
     states = (session[:history] || 0) + 1
 
@@ -136,6 +141,7 @@ defmodule ExPhil.Native.Fleet.Devices do
     |> different()
     |> Enum.reduce_while({:ok, []}, fn device, {:ok, places} ->
       with {:ok, policy} <- loaded(first, source, Keyword.put(load, :device, device)),
+           :ok <- Sizes.same(policy.info, present),
            here = for(%{index: index} <- policy.info.devices, do: {policy, index}),
            :ok <- rehearse(here, session, load) do
         {:cont, {:ok, places ++ here}}

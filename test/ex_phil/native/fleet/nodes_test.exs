@@ -231,6 +231,11 @@ defmodule ExPhil.Native.Fleet.NodesTest do
     play(fleet, :new, session, 0..5)
 
     assert {:error, %Error{kind: :file_error}} = Fleet.update(fleet, Path.join(folder, "none.bin"))
+    # A policy of other sizes is refused by every node before any changes.
+    {wide, _} = controller(folder, seed: 6, d_model: 24)
+    assert {:error, %Error{kind: :invalid_checkpoint} = error} = Fleet.update(fleet, wide)
+    assert error.message =~ "d_model is 24, the fleet's is 16"
+    for {key, session} <- sessions, do: play(fleet, key, session, 111..115)
     assert [1] = Enum.uniq(for %{generation: generation} <- Fleet.info!(fleet).nodes, do: generation)
   end
 
