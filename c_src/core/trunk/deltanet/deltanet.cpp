@@ -57,6 +57,7 @@ class Loader : private EdificeLoader {
   void infer() {
     const std::string first = layer_name(0), projection = first + "_qkvbag_proj.kernel",
                       conv = first + "_short_conv.kernel";
+    require_short_conv(first);
     units_ = reader_.shape(projection, 2, "{units, 6 units}")[0];
     require_limit(units_, kMaxDim, "the number of units", projection);
     taps_ = reader_.shape(conv, 3, "{taps, 1, units}")[0];
@@ -67,6 +68,16 @@ class Loader : private EdificeLoader {
                               std::to_string(units_) + " units of a layer";
     if (heads_are_stated_) bad_checkpoint(wrong);
     fail(ErrorKind::invalid_argument, ":num_heads", wrong, "; pass num_heads: as it was trained");
+  }
+
+  // Edifice builds a layer without it where use_short_conv: false says so.
+  void require_short_conv(const std::string& layer) const {
+    const bool is_there = has_prefix(tensors_, layer + "_short_conv.");
+    if (is_there && stated_.option("use_short_conv") != "false") return;
+    if (!is_there && !has_prefix(tensors_, layer + "_")) return;  // no layer at all: its own error
+    bad_checkpoint(file_.name(), " has a ", kName, " with use_short_conv: false, which is not read: ",
+                   is_there ? "its build options say so"
+                            : "its layers have no tensor " + quote(layer + "_short_conv.kernel"));
   }
 
   void vectors() {

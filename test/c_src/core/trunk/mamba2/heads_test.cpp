@@ -196,6 +196,22 @@ TEST_CASE("heads that do not divide a gated DeltaNet's units are refused, and an
   CHECK(test::error_of([&] { test::load_policy(file, options); }).says(":dialect is not an option"));
 }
 
+TEST_CASE("a gated DeltaNet without its short convolution is refused by the option's name", "[heads]") {
+  const std::string words = "gated_deltanet with use_short_conv: false, which is not read";
+  test::SafetensorsWriter file = test::deltanet_file({});
+  file.metadata["exphil_native.use_short_conv"] = "false";
+  CHECK(error_of(file).says(words + ": its build options say so"));
+  file.metadata["exphil_native.use_short_conv"] = "true";
+  CHECK_NOTHROW(test::load_policy(file));
+  file.metadata.erase("exphil_native.use_short_conv");
+  for (auto at = file.tensors.begin(); at != file.tensors.end();) {
+    at = at->first.find("_short_conv.") == std::string::npos ? std::next(at) : file.tensors.erase(at);
+  }
+  CHECK(error_of(file).says(words));
+  CHECK(error_of(file).says("gated_delta_net_1_short_conv.kernel"));
+  CHECK(error_of(file).kind == core::ErrorKind::invalid_checkpoint);
+}
+
 TEST_CASE("a tensor of an MLP is refused by what it belongs to", "[heads][mamba2][mamba3]") {
   for (test::SafetensorsWriter file : {test::mamba2_file({}), test::mamba3_file({})}) {
     file.add_f32("backbone.layers.0.mlp.fc1.weight", {1}, {1.0f});
