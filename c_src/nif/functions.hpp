@@ -190,6 +190,8 @@ Term sample(Call& call, PolicyHandle& policy, Frames logits, SampleRequest optio
 Term step_batch(Call& call, GroupOrList sessions, Frames obs);
 Term prefill(Call& call, SessionHandle& session, Frames frames);
 Term rollback(Call& call, SessionHandle& session, std::int64_t frames_back);
+// How many frames the session can go back now.
+Term recorded_frames(Call& call, SessionHandle& session);
 Term resimulate(Call& call, SessionHandle& session, std::int64_t frames_back, Frames frames);
 Term snapshot(Call& call, SessionHandle& session);
 Term restore(Call& call, SessionHandle& session, SnapshotHandle& snapshot);

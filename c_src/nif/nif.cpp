@@ -150,6 +150,7 @@ ErlNifFunc functions[] = {
     {"resimulate", 4, Nif<resimulate, kResimulate>::here_or_queued<is_short_resimulate, resimulate_work>, 0},
     {"resimulate_acts", 4,
      Nif<resimulate_acts, kResimulate>::here_or_queued<is_short_resimulate, resimulate_work>, 0},
+    {"recorded_frames", 1, Nif<recorded_frames, kSession>::scheduled, 0},
     {"snapshot", 1, Nif<snapshot, kSession>::here<is_short_copy>, 0},
     {"restore", 2, Nif<restore, kRestore>::here<is_short_copy>, 0},
     {"export_state", 1, Nif<export_state, kSession>::scheduled, 0},

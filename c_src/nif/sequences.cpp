@@ -33,6 +33,15 @@ std::vector<NamedParts> named_parts(const core::Network& network) {
   return all;
 }
 
+// ":conv and :ssm"
+std::string listed(const std::vector<NamedParts>& parts) {
+  std::string text;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    text += (i == 0 ? ":" : i + 1 == parts.size() ? " and :" : ", :") + parts[i].name;
+  }
+  return text;
+}
+
 }  // namespace
 
 Term encode_values(Call& call, core::Backend& backend, const core::PolicyWeights& weights,
@@ -67,16 +76,23 @@ std::vector<float> states_of(const core::PolicyConfig& config, std::int64_t batc
   std::vector<float> states;
   if (!given) return states;
   const std::vector<NamedParts> parts = named_parts(config.network);
+  for (const auto& [given_name, view] : *given) {
+    const std::string& name = given_name.name;
+    if (std::any_of(parts.begin(), parts.end(),
+                    [&name](const NamedParts& part) { return part.name == name; }))
+      continue;
+    fail(ErrorKind::invalid_argument, ":initial_state", ":initial_state must have the parts of a state, ",
+         listed(parts), "; :", name, " is none of them");
+  }
   const std::int64_t floats = config.state_floats();
   states.resize(static_cast<std::size_t>(core::checked_multiply(batch, floats, ":initial_state")));
   for (const NamedParts& part : parts) {
     const auto found = std::find_if(given->begin(), given->end(), [&part](const auto& tensor) {
       return std::get<0>(tensor).name == part.name;
     });
-    if (found == given->end() || given->size() != parts.size()) {
-      fail(ErrorKind::invalid_argument, ":initial_state",
-           ":initial_state must have a tensor for each part of a", " state, here ", parts.size(),
-           ", and one of them is :", part.name);
+    if (found == given->end()) {
+      fail(ErrorKind::invalid_argument, ":initial_state", ":initial_state must have the parts of a state, ",
+           listed(parts), "; :", part.name, " is missing");
     }
     const core::TensorView& view = std::get<1>(*found);
     require_tensor(view, core::Dtype::f32, part.shape(batch), ":initial_state");

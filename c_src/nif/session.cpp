@@ -62,6 +62,10 @@ Term rollback(Call& call, SessionHandle& session, std::int64_t frames_back) {
   return encode_atom(call, "ok");
 }
 
+Term recorded_frames(Call& call, SessionHandle& session) {
+  return encode_integer(call, session.session->recorded(call.may_wait()));
+}
+
 Term resimulate(Call& call, SessionHandle& session, std::int64_t frames_back, Frames frames) {
   const core::PolicyConfig& config = session.loaded->policy->config();
   const std::int64_t seq = frames.require_rows(config.d_input, "frames");

@@ -168,7 +168,7 @@ class Policy {
   // closely, or after arm(). Same bits. Throws unsupported where the device or the policy has no such frames.
   virtual std::unique_ptr<SplitStep> armed_step() {
     fail(ErrorKind::unsupported, ":latency",
-         "latency: :armed needs a model on a GPU; this one is on the CPU backend");
+         "latency: :armed needs a policy on a GPU; this one is on the CPU backend");
   }
 
   // For a thread that is awake when a frame comes (core/session/pace.cpp). Between await_step(true) and

@@ -20,7 +20,7 @@ void Session::require_recorded(std::int64_t frames_back) const {
   }
   if (history_.frames() == 0) {
     fail(ErrorKind::unsupported, "session",
-         "the session records no history; make it with new_session(model, history: n)");
+         "the session records no history; make it with new_session(policy, history: n)");
   }
   if (frames_back > history_.recorded()) {
     fail(ErrorKind::limit_exceeded, "frames_back", "the session can go back ", history_.recorded(),
@@ -33,6 +33,11 @@ void Session::roll_back(std::int64_t frames, bool may_wait) {
   require_recorded(frames);
   if (window_) window_->undo(frames);
   history_.go_back(frames);
+}
+
+std::int64_t Session::recorded(bool may_wait) {
+  const Lock lock = lock_for_step(may_wait);
+  return history_.recorded();
 }
 
 // Few frames are answered from the ring, which holds most of each window already. Many are not: their windows

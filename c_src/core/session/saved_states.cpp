@@ -41,7 +41,7 @@ std::unique_ptr<Snapshot> Session::snapshot(bool may_wait) {
 
 void Session::restore(const Snapshot& snapshot, bool may_wait) {
   if (!is_of_model(snapshot.policy().get(), snapshot.replicas())) {
-    fail(ErrorKind::mismatch, "snapshot", "the snapshot was taken from a session of another model");
+    fail(ErrorKind::mismatch, "snapshot", "the snapshot was taken from a session of another policy");
   }
   const std::optional<FrameWindow>& other = snapshot.window();
   if (other.has_value() != window_.has_value() ||

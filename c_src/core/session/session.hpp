@@ -94,6 +94,8 @@ class alignas(64) Session {
   // window and its state of play. limit_exceeded where fewer are recorded, unsupported without history;
   // nothing has changed then.
   void roll_back(std::int64_t frames, bool may_wait = true);
+  // How many frames it can go back now.
+  std::int64_t recorded(bool may_wait = true);
   // roll_back, then `seq` steps in one submission: {seq, d_input} -> {seq, d_output}. seq is at most the
   // session's history (limit_exceeded). Where it throws, the session is as before the call, not rolled back.
   void resimulate(std::int64_t frames_back, const float* frames, std::int64_t seq, float* out,

@@ -40,8 +40,8 @@ SessionGroup::SessionGroup(std::vector<Session*> sessions) : sessions_(std::move
     }
     const Session& session = *sessions_[i];
     if (!first.is_of_model(session.policy_.get(), session.replicas())) {
-      fail(ErrorKind::mismatch, "sessions", "sessions must all be of one model; session ", i,
-           " is of another model than session 0");
+      fail(ErrorKind::mismatch, "sessions", "sessions must all be of one policy; session ", i,
+           " is of another policy than session 0");
     }
     if (!session.history_.carried()) numbered = true;
     session.history_.prefetch();

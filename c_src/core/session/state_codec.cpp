@@ -91,7 +91,7 @@ class FloatReader {
     if (at_ != end_) mismatched();
   }
   [[noreturn]] static void mismatched() {
-    damaged("the exported state's dimensions disagree with the model it names");
+    damaged("the exported state's dimensions disagree with the policy it names");
   }
 
  private:
@@ -141,8 +141,8 @@ StateValues decode_state(const PolicyConfig& config, std::uint64_t fingerprint, 
                          std::size_t size) {
   const Header header = check(bytes, size);
   if (header.fingerprint != fingerprint) {
-    fail(ErrorKind::mismatch, "state", "the exported state belongs to the model with fingerprint ",
-         hex(header.fingerprint), "; this session's model has ", hex(fingerprint));
+    fail(ErrorKind::mismatch, "state", "the exported state belongs to the policy with fingerprint ",
+         hex(header.fingerprint), "; this session's policy has ", hex(fingerprint));
   }
   if (header.signature != config.state_signature) FloatReader::mismatched();
   StateValues values;

@@ -80,6 +80,18 @@ std::vector<OutputGroup> groups_of(const std::vector<HeadSize>& heads) {
   return groups;
 }
 
+std::string value_text(std::int64_t value) {
+  return std::to_string(value);
+}
+
+std::string value_text(float value) {
+  return message(value);
+}
+
+std::string value_text(bool value) {
+  return value ? "true" : "false";
+}
+
 void EdificeParameters::add(const std::string& name, const Shape& shape, const char* axes, WeightId weight,
                             std::int64_t first) {
   if (weight == kNone) return;

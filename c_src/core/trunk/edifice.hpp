@@ -47,11 +47,17 @@ class EdificeParameters {
                    NetworkBuilder* builder);
 };
 
+// A value of the file or of an option, in an error. Trunks with options of their own types have more.
+std::string value_text(std::int64_t value);
+std::string value_text(float value);
+std::string value_text(bool value);
+
 // The file's value, else the option's; a contradiction is an invalid argument.
 template <class T>
 std::optional<T> agree(const std::optional<T>& file, const std::optional<T>& option, const char* name) {
   if (file && option && *file != *option) {
-    fail(ErrorKind::invalid_argument, name, name, " contradicts the file, which says otherwise");
+    fail(ErrorKind::invalid_argument, name, name, " is ", value_text(*option), ", but the file says ",
+         value_text(*file));
   }
   return file ? file : option;
 }

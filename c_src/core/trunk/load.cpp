@@ -55,7 +55,7 @@ const Trunk& trunk_of(const Checkpoint& file) {
 }  // namespace
 
 std::shared_ptr<const PolicyWeights> replace_weights(const PolicyWeights& policy, const TensorMap& tensors) {
-  CheckpointReader reader(tensors, {"weights", "the weights", "this model", false}, true);
+  CheckpointReader reader(tensors, {"weights", "the weights", "this policy", false}, true);
   auto weights = std::make_shared<PolicyWeights>(policy);
   read_parameters(reader, weights.get());
   weights->fingerprint =
@@ -63,11 +63,23 @@ std::shared_ptr<const PolicyWeights> replace_weights(const PolicyWeights& policy
   return weights;
 }
 
+namespace {
+
+std::shared_ptr<const PolicyWeights> load(const Checkpoint& file, const PolicyLoadOptions& options,
+                                          bool heads_from_option) {
+  PolicyWeights weights = trunk_of(file).load(file, options);
+  name_outputs(file.metadata(), heads_from_option, &weights.config);
+  return std::make_shared<const PolicyWeights>(
+      with_states(rounded_weights(weights, options.precision), options.states));
+}
+
+}  // namespace
+
 std::shared_ptr<const PolicyWeights> load_weights(const TensorMap& tensors,
                                                   std::map<std::string, std::string> metadata,
                                                   const PolicyLoadOptions& options) {
   try {
-    return load_weights(Checkpoint::of(tensors, std::move(metadata)), options);
+    return load(Checkpoint::of(tensors, std::move(metadata)), options, true);
   } catch (const Error& error) {
     if (error.argument() != "path") throw;
     fail(error.kind(), "weights", error.what());
@@ -75,10 +87,7 @@ std::shared_ptr<const PolicyWeights> load_weights(const TensorMap& tensors,
 }
 
 std::shared_ptr<const PolicyWeights> load_weights(const Checkpoint& file, const PolicyLoadOptions& options) {
-  PolicyWeights weights = trunk_of(file).load(file, options);
-  name_outputs(file.metadata(), &weights.config);
-  return std::make_shared<const PolicyWeights>(
-      with_states(rounded_weights(weights, options.precision), options.states));
+  return load(file, options, false);
 }
 
 }  // namespace exphil::core

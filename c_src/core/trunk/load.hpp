@@ -59,7 +59,7 @@ struct PolicyLoadOptions {
 std::shared_ptr<const PolicyWeights> load_weights(const Checkpoint& file, const PolicyLoadOptions& options);
 
 // The same from a caller's tensors, and what a safetensors file would have as metadata. Errors have the
-// argument "weights".
+// argument "weights", and those of the outputs' names ":heads", which is where a caller gives them.
 std::shared_ptr<const PolicyWeights> load_weights(const TensorMap& tensors,
                                                   std::map<std::string, std::string> metadata,
                                                   const PolicyLoadOptions& options);

@@ -15,6 +15,8 @@ namespace {
 
 // Names become atoms of the VM where it knows them: short, and not many.
 constexpr std::size_t kMostName = 64, kMostGroups = 256;
+// Of one group, so that a sum of all fits.
+constexpr std::int64_t kMostOfGroup = std::int64_t{1} << 48;
 
 std::vector<std::string_view> split(std::string_view text, char by) {
   std::vector<std::string_view> parts;
@@ -45,7 +47,8 @@ bool read_group(std::string_view text, OutputGroup* group) {
 
 }  // namespace
 
-void name_outputs(const std::map<std::string, std::string>& metadata, PolicyConfig* config) {
+void name_outputs(const std::map<std::string, std::string>& metadata, bool from_option,
+                  PolicyConfig* config) {
   const auto found = metadata.find(kHeadsKey);
   if (found == metadata.end() || !config->groups.empty()) return;
   const std::vector<std::string_view> texts = split(found->second, ',');
@@ -53,9 +56,16 @@ void name_outputs(const std::map<std::string, std::string>& metadata, PolicyConf
   std::int64_t first = 0;
   bool sound = texts.size() <= kMostGroups;
   for (std::size_t i = 0; sound && i < groups.size(); ++i) {
-    sound = read_group(texts[i], &groups[i]) && groups[i].count <= config->d_output - first;
+    sound = read_group(texts[i], &groups[i]) && groups[i].count <= kMostOfGroup;
     groups[i].first = first;
     first += groups[i].count;
+  }
+  if (from_option && texts.size() > kMostGroups) {
+    fail(ErrorKind::limit_exceeded, ":heads", ":heads are ", texts.size(), "; the limit is ", kMostGroups);
+  }
+  if (from_option && (!sound || first != config->d_output)) {
+    fail(ErrorKind::invalid_argument, ":heads", ":heads must have the policy's ", config->d_output,
+         " outputs together, got ", sound ? std::to_string(first) : "more");
   }
   if (!sound || first != config->d_output) {
     fail(ErrorKind::invalid_checkpoint, "path", "the metadata's ", kHeadsKey, " must name the ",

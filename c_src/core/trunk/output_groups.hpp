@@ -12,8 +12,9 @@ namespace exphil::core {
 
 inline constexpr const char* kHeadsKey = "exphil_native.heads";
 
-// Sets the config's groups where the metadata has them and the policy has none. Throws invalid_checkpoint
-// where they are malformed or not as many as the outputs.
-void name_outputs(const std::map<std::string, std::string>& metadata, PolicyConfig* config);
+// Sets the config's groups where the metadata has them and the policy has none. Where they are malformed or
+// not as many as the outputs: throws invalid_checkpoint of a file; where `from_option`, because a caller gave
+// them as :heads, invalid_argument.
+void name_outputs(const std::map<std::string, std::string>& metadata, bool from_option, PolicyConfig* config);
 
 }  // namespace exphil::core

@@ -108,7 +108,7 @@ std::size_t StateArena::held_bytes() const {
 // A state keeps its arena alive, so no other one has had the address meanwhile.
 const CudaState& state_of(const StateArena& arena, const core::State& state) {
   if (state.owner() != &arena) {
-    core::fail(core::ErrorKind::mismatch, "session", "the state is of another model");
+    core::fail(core::ErrorKind::mismatch, "session", "the state is of another policy");
   }
   return static_cast<const CudaState&>(state);
 }

@@ -13,7 +13,7 @@ constexpr const char* kRandom[] = {"type", "count", "seed", "range"};
 constexpr const char* kReferenceScan[] = {"x", "dt", "a", "b", "c", ":initial_state", "options"};
 constexpr const char* kReferenceAssociative[] = {"op", "a", "x", ":axis"};
 constexpr const char* kReferencePolicy[] = {"path", "frames"};
-constexpr const char* kReferencePolicyGrad[] = {"model", "weights", "frames", "d_outs"};
+constexpr const char* kReferencePolicyGrad[] = {"policy", "weights", "frames", "d_outs"};
 constexpr const char* kHeldCalls[] = {"limit"};
 constexpr const char* kRunnableThreads[] = {"count"};
 constexpr std::array<const char*, 0> kAllocatedBytes{};

@@ -30,6 +30,7 @@ defmodule ExPhil.Native.Device do
         }
 
   @backends [:auto, :cuda, :host]
+  @config_device "config :exphil_native, :device"
 
   @doc """
   Every device that calls can run on: the host, and each GPU.
@@ -76,8 +77,11 @@ defmodule ExPhil.Native.Device do
   # The backend and device index for the NIF, which resolves :auto.
   @spec choose(term(), term()) :: {:ok, {backend(), non_neg_integer()}} | {:error, Error.t()}
   def choose(backend, device) do
-    with {:ok, backend} <- backend(backend), {:ok, device} <- device(device), :ok <- configured() do
-      {:ok, {backend, device}}
+    with {:ok, backend} <- backend(backend),
+         {:ok, index} <- device(device),
+         :ok <- configured(),
+         :ok <- configured_device(backend, device) do
+      {:ok, {backend, index}}
     end
   end
 
@@ -86,11 +90,31 @@ defmodule ExPhil.Native.Device do
   @spec choose_several(term(), term()) ::
           {:ok, {backend(), :all | [non_neg_integer()]}} | {:error, Error.t()}
   def choose_several(backend, devices) do
-    with {:ok, devices} <- devices(devices),
+    with {:ok, indices} <- devices(devices),
          {:ok, backend} <- backend(backend),
          :ok <- configured(),
-         do: {:ok, {backend, devices}}
+         :ok <- configured_device(backend, devices),
+         do: {:ok, {backend, indices}}
   end
+
+  # A device that the call does not name is the config's, and an error names where it is from. Asked once: devices neither come nor go,
+  # and the question takes a dirty scheduler.
+  defp configured_device(backend, nil) do
+    with index when index not in [nil, 0] <- Application.get_env(:exphil_native, :device),
+         false <- :persistent_term.get({__MODULE__, backend, index}, false) do
+      case NIF.default_device(backend, index) do
+        {:ok, _device} -> :persistent_term.put({__MODULE__, backend, index}, true)
+        {:error, {kind, ":device", message}} -> {:error, from_config(kind, message)}
+        {:error, _} -> :ok
+      end
+    else
+      _none_or_known -> :ok
+    end
+  end
+
+  defp configured_device(_backend, _named), do: :ok
+
+  defp from_config(kind, message), do: Error.new(kind, @config_device, "#{@config_device}: #{message}")
 
   defp devices(:all), do: {:ok, :all}
 
@@ -135,7 +159,9 @@ defmodule ExPhil.Native.Device do
     end
   end
 
-  defp device(nil), do: device(Application.get_env(:exphil_native, :device, 0))
-  defp device(index) when is_integer(index) and index >= 0 and index < 1024, do: {:ok, index}
-  defp device(other), do: {:error, Error.invalid(":device", "the index of a device", other)}
+  defp device(nil), do: device(Application.get_env(:exphil_native, :device) || 0, @config_device)
+  defp device(index), do: device(index, ":device")
+
+  defp device(index, _argument) when is_integer(index) and index >= 0 and index < 1024, do: {:ok, index}
+  defp device(other, argument), do: {:error, Error.invalid(argument, "the index of a device", other)}
 end

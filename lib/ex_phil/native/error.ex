@@ -14,7 +14,7 @@ defmodule ExPhil.Native.Error do
   | `:limit_exceeded` | a size beyond a named limit |
   | `:invalid_checkpoint` | a checkpoint file that is malformed or does not fit the policy |
   | `:file_error` | the operating system refused the file |
-  | `:mismatch` | a state, snapshot or session of another model |
+  | `:mismatch` | a state, snapshot or session of another policy |
   | `:invalid_state` | an exported state that is damaged or of another version |
   | `:backend_unavailable` | no such backend or device here |
   | `:compile_failed` | NVRTC refused a kernel; its log is in the message |

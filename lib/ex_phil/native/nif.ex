@@ -89,6 +89,7 @@ defmodule ExPhil.Native.NIF do
   def deliver_answers(_answers), do: unloaded()
   def prefill(_session, _frames, _ref), do: unloaded()
   def rollback(_session, _frames_back), do: unloaded()
+  def recorded_frames(_session), do: unloaded()
   def resimulate(_session, _frames_back, _frames, _ref), do: unloaded()
   def resimulate_acts(_session, _frames_back, _frames, _ref), do: unloaded()
   def snapshot(_session), do: unloaded()

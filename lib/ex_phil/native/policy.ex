@@ -53,7 +53,7 @@ defmodule ExPhil.Native.Policy do
 
   import ExPhil.Native.Policy.Call
 
-  alias ExPhil.Native.{NIF, Telemetry, Tensor}
+  alias ExPhil.Native.{Error, NIF, Telemetry, Tensor}
   alias ExPhil.Native.Policy.{Action, Loading, Session, SessionOptions}
 
   @enforce_keys [:ref, :info]
@@ -153,7 +153,17 @@ defmodule ExPhil.Native.Policy do
   defp warm_start(session, nil), do: {:ok, session}
 
   defp warm_start(session, frames) do
-    with {:ok, _outs} <- prefill(session, frames), do: {:ok, session}
+    case with_data(frames, ":warm_start", queued(&NIF.prefill(session.ref, &1, &2))) do
+      {:ok, _outs} ->
+        {:ok, session}
+
+      {:error, %Error{argument: "frames"} = error} ->
+        message = String.replace_prefix(error.message, "frames", ":warm_start")
+        {:error, %{error | argument: ":warm_start", message: message}}
+
+      error ->
+        error
+    end
   end
 
   @doc """

@@ -151,6 +151,13 @@ defmodule Mix.Tasks.Exphil.Play do
           "#{recording.d_input}; --policy and --frames must fit each other"
       )
     end
+
+    if recording.logits != nil and Recording.d_output(recording) != info.d_output do
+      Mix.raise(
+        "the policy answers with #{info.d_output} outputs and the logits of #{options[:frames]} have " <>
+          "#{Recording.d_output(recording)}; --policy and --frames must fit each other"
+      )
+    end
   end
 
   # The groups of outputs that the option describes, or those of the policy's heads.

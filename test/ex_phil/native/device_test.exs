@@ -39,7 +39,16 @@ defmodule ExPhil.Native.DeviceTest do
     assert {:ok, %Device{backend: :host}} = Device.fetch()
     assert {:ok, %Device{backend: :host}} = Device.fetch(backend: :auto)
     Application.put_env(:exphil_native, :device, 5)
-    assert {:error, %Error{kind: :backend_unavailable, argument: ":device"}} = Device.fetch()
+    config = "config :exphil_native, :device"
+    assert {:error, %Error{kind: :backend_unavailable, argument: ^config} = error} = Device.fetch()
+    assert error.message =~ "#{config}: the host backend has only device 0, not 5"
+    assert {:error, %Error{argument: ^config}} = Policy.load(Policies.checkpoint())
+    # The call's own takes precedence.
+    assert {:ok, %Device{index: 0}} = Device.fetch(device: 0)
+    assert {:error, %Error{argument: ":device"}} = Device.fetch(device: 6)
+    Application.put_env(:exphil_native, :device, :first)
+    assert {:error, %Error{argument: ^config, message: message}} = Device.fetch()
+    assert message =~ "must be the index of a device, got :first"
   end
 
   test "a requested backend that is unavailable is an error, never a fallback" do

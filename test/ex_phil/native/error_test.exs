@@ -4,9 +4,9 @@ defmodule ExPhil.Native.ErrorTest do
   alias ExPhil.Native.Error
 
   test "a NIF's reason becomes an exception with its fields" do
-    error = Error.from_nif({:mismatch, "snapshot", "the snapshot belongs to another model"})
+    error = Error.from_nif({:mismatch, "snapshot", "the snapshot belongs to another policy"})
     assert %Error{kind: :mismatch, argument: "snapshot", hint: nil} = error
-    assert Exception.message(error) == "the snapshot belongs to another model"
+    assert Exception.message(error) == "the snapshot belongs to another policy"
     assert Error.from_nif({:internal, "", "x"}).argument == nil
   end
 

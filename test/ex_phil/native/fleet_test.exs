@@ -50,9 +50,35 @@ defmodule ExPhil.Native.FleetTest do
 
     assert {:error, %Error{kind: :limit_exceeded, message: message}} = Fleet.act(fleet, :agent, 1, obs(99))
     assert message =~ "history: 6"
+    assert message =~ "frame 1 is further back"
+    assert message =~ "the earliest frame that can be played now is 7"
     assert {:error, %Error{kind: :limit_exceeded, message: message}} = Fleet.act(fleet, :agent, -1, obs(99))
     assert message =~ "begins with frame 0"
     assert acts(session, [13]) == [Fleet.act!(fleet, :agent, 13, obs(13))]
+  end
+
+  test "the earliest frame that can be played is the one that an error names", %{fleet: fleet} do
+    for number <- 0..10, do: Fleet.act!(fleet, :agent, number, obs(number))
+    # Four back, and one played: the session can go back three.
+    Fleet.act!(fleet, :agent, 7, obs(107))
+    assert {:error, %Error{kind: :limit_exceeded} = error} = Fleet.act(fleet, :agent, 3, obs(103))
+    assert error.argument == "frame_number"
+
+    assert [_, earliest] =
+             Regex.run(~r/frame 3 is .* the earliest frame that can be played now is (\d+)$/, error.message)
+
+    earliest = String.to_integer(earliest)
+    assert earliest == 5
+    assert {:error, %Error{kind: :limit_exceeded}} = Fleet.act(fleet, :agent, earliest - 1, obs(103))
+    assert {:ok, _} = Fleet.act(fleet, :agent, earliest, obs(103))
+  end
+
+  @tag fleet: [session: []]
+  test "without a history the next frame is the earliest", %{fleet: fleet} do
+    for number <- 0..3, do: Fleet.act!(fleet, :agent, number, obs(number))
+    assert {:error, %Error{kind: :limit_exceeded, message: message}} = Fleet.act(fleet, :agent, 2, obs(102))
+    assert message =~ "(history: 0); the earliest frame that can be played now is 4"
+    assert {:ok, _} = Fleet.act(fleet, :agent, 4, obs(4))
   end
 
   test "a gap is an error that names what is missing, and changes nothing", %{fleet: fleet, session: session} do

@@ -148,6 +148,9 @@ defmodule Mix.Tasks.Exphil.PlayTest do
     {policy, frames} = Demo.write(folder, frames: 2)
     narrow = Path.join(folder, "narrow.safetensors")
     :ok = Safetensors.write(narrow, %{"obs" => {:f32, {1, 3}, <<0::96>>}})
+    wide = Path.join(folder, "wide.safetensors")
+    logits = {:f32, {2, 81}, :binary.copy(<<0::32>>, 2 * 81)}
+    :ok = Safetensors.write(wide, Map.put(Safetensors.read!(frames), "logits", logits))
     broken = Path.join(folder, "broken.safetensors")
     File.write!(broken, "nothing of the kind")
 
@@ -168,6 +171,8 @@ defmodule Mix.Tasks.Exphil.PlayTest do
           {["--frames", broken], ~r/broken.safetensors/},
           {["--policy", policy, "--frames", narrow],
            ~r/takes 287 numbers a frame and .*narrow.safetensors has 3/},
+          {["--policy", policy, "--frames", wide],
+           ~r/answers with 64 outputs and the logits of .*wide.safetensors have 81/},
           {["--policy", policy, "--frames", frames, "--json", "/nowhere/x.json"], ~r/cannot write/}
         ] do
       assert_raise Mix.Error, expected, fn -> Play.run(args ++ (["--seconds", "0.02"] -- duplicate(args))) end

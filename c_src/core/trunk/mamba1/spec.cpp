@@ -44,6 +44,14 @@ const char* dt_name(InputDt dt) {
   return dt == InputDt::mean ? "mean" : "per_channel";
 }
 
+std::string value_text(Dialect dialect) {
+  return std::string(":") + dialect_name(dialect);
+}
+
+std::string value_text(InputDt dt) {
+  return std::string(":") + dt_name(dt);
+}
+
 Options read_options(const PolicyLoadOptions& options) {
   Options read;
   for (const auto& [name, value] : options.trunk) {

@@ -29,6 +29,9 @@ enum class InputDt { per_channel, mean };
 const char* dialect_name(Dialect dialect);  // "state_spaces"
 bool parse_dialect(const std::string& name, Dialect* dialect);
 const char* dt_name(InputDt dt);  // "mean"
+// As an option has them: ":edifice_mamba".
+std::string value_text(Dialect dialect);
+std::string value_text(InputDt dt);
 
 struct Spec {
   Dialect dialect = Dialect::state_spaces;

@@ -6,6 +6,7 @@ defmodule ExPhil.Native.Fleet.Frames do
 
   alias ExPhil.Native.Error
   alias ExPhil.Native.Fleet.{Copy, Devices, Log, News, Player}
+  alias ExPhil.Native.Policy.States
 
   @doc """
   The answers to the frames from `number` on, `{{:ok, answers} | {:error, error}, state}`; `{:retry, state}` where a new agent ought to have a
@@ -90,10 +91,28 @@ defmodule ExPhil.Native.Fleet.Frames do
           error -> {error, state}
         end
 
-      {:error, _} = error ->
-        {error, state}
+      {:error, %Error{} = error} ->
+        {{:error, beyond_history(error, state, from, back)}, state}
     end
   end
+
+  # The session's error counts frames back, which the fleet's caller did not.
+  defp beyond_history(%Error{argument: argument} = error, %{log: %{history: history}} = state, from, back)
+       when back > 0 and (argument == "frames_back" or (argument == "session" and history == 0)) do
+    case States.recorded(state.session) do
+      {:ok, recorded} ->
+        text =
+          "frame #{from} is further back than the session can go (history: #{history}); " <>
+            "the earliest frame that can be played now is #{state.log.last + 1 - recorded}"
+
+        Error.new(:limit_exceeded, "frame_number", text)
+
+      {:error, _} ->
+        error
+    end
+  end
+
+  defp beyond_history(error, _state, _from, _back), do: error
 
   # With a session that can go back over the frames before those that it has played here. Not where the node has other weights by now:
   # then this agent will have a new session too.

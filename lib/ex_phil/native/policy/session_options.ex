@@ -10,6 +10,8 @@ defmodule ExPhil.Native.Policy.SessionOptions do
   @rules [:temperature, :deterministic, :deterministic_buttons, :hysteresis, :seed]
   @session [:window, :pad, :warm_start, :history, :fps, :latency, :device | @rules]
 
+  @pad_needs_window ":pad needs :window, the number of frames that each answer is from: this session would carry its state"
+
   @doc "The frames of `:warm_start`, or nil, and the map of NIF.new_session. `known` is the policy's window, or nil."
   @spec read(term(), nil | pos_integer()) :: {:ok, {term(), map()}} | {:error, Error.t()}
   def read(options, known), do: Options.read(options, @session, &session(&1, known))
@@ -17,7 +19,9 @@ defmodule ExPhil.Native.Policy.SessionOptions do
   defp session(options, known) do
     window = window(options[:window], known)
     pad = Options.one_of(options, :pad, [:repeat, :zeros, :none])
-    if window == 0 and options[:pad] != nil, do: Options.invalid(":pad", "given with :window", options[:pad])
+
+    if window == 0 and options[:pad] != nil,
+      do: raise(Error.new(:invalid_argument, ":pad", @pad_needs_window))
 
     {options[:warm_start],
      Map.merge(rules(options), %{

@@ -15,6 +15,10 @@ defmodule ExPhil.Native.Policy.States do
 
   def rollback(session, _frames_back), do: not_a("session", session)
 
+  @doc "How many frames a session can go back now."
+  @spec recorded(Session.t()) :: {:ok, non_neg_integer()} | {:error, Error.t()}
+  def recorded(%Session{ref: ref}), do: answer(NIF.recorded_frames(ref))
+
   def resimulate(session, frames_back, frames),
     do: resimulate(session, frames_back, frames, &with_data/3, &NIF.resimulate/4)
 

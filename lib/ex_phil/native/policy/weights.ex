@@ -7,8 +7,14 @@ defmodule ExPhil.Native.Policy.Weights do
 
   @type source :: Path.t() | {[{String.t(), Tensor.packed()}], [{String.t(), String.t()}]}
 
-  # The rest of init's options are sizes, which the trunk checks.
+  # Of init. The sizes are those of all trunks; which of them a trunk has is checked by the library.
   @load_options [:backend, :device, :max_sessions, :norm_epsilon, :window]
+  @sizes [:d_input, :d_output, :d_model, :layers, :d_state, :d_conv, :expand, :dt_rank, :headdim, :ngroups] ++
+           [:mimo_rank, :num_heads]
+  # Of load/2 alone.
+  @of_a_load [:precision, :states, :gather, :check_finite, :dialect, :chunk_size, :dt, :norm_before_gate] ++
+               [:dt_limit, :a_floor]
+  @heads_of_a_file ":heads names the outputs of a map of tensors; a file has its own names, which Policy.save/2 writes"
   @name ~r/\A[A-Za-z0-9_]{1,64}\z/
 
   @doc "What NIF.load_policy reads, from load/2's first argument, and the options that are left."
@@ -22,7 +28,13 @@ defmodule ExPhil.Native.Policy.Weights do
   end
 
   def source(path, options) do
-    with :ok <- Safetensors.check_path(path), do: {:ok, {path, options}}
+    with :ok <- Safetensors.check_path(path),
+         {nil, options} <- pop(options, :heads) do
+      {:ok, {path, options}}
+    else
+      {:error, _} = error -> error
+      {_heads, _options} -> {:error, Error.new(:invalid_argument, ":heads", @heads_of_a_file)}
+    end
   end
 
   # Whether it is a list of options is checked where they are read.
@@ -64,12 +76,24 @@ defmodule ExPhil.Native.Policy.Weights do
     {load, options} = Keyword.split(options, @load_options)
     seed = Options.seed(options)
     {heads, sizes} = options |> Keyword.delete(:seed) |> Keyword.pop(:heads)
-    for {name, _} <- sizes, do: Options.positive_integer(sizes, name, nil)
+    for {name, _} <- sizes, do: size!(sizes, name)
     heads = heads && heads!(heads)
     # Of Mamba-2 and a gated DeltaNet, whose shapes do not say them.
     load = load ++ Keyword.take(sizes, [:ngroups, :num_heads])
     {outputs(sizes, heads), seed, if(heads, do: load ++ [heads: heads], else: load)}
   end
+
+  defp size!(sizes, name) when name in @sizes, do: Options.positive_integer(sizes, name, nil)
+
+  defp size!(_sizes, name) when name in @of_a_load do
+    text =
+      "unknown option #{inspect(name)} of Policy.init/2; Policy.load/2 takes it, of a file or of Policy.weights/1"
+
+    raise Error.new(:invalid_argument, inspect(name), text)
+  end
+
+  defp size!(sizes, name),
+    do: Options.read!(Keyword.take(sizes, [name]), [:heads, :seed] ++ @load_options ++ @sizes, & &1)
 
   defp outputs(sizes, nil), do: sizes
 

@@ -39,19 +39,24 @@ defmodule ExPhil.Native.SelectiveScan.Replacement do
     y <> states
   end
 
-  def selective_scan_backward(dy, x, states, dt, a, b, c, {batch, seq, dim, state} = sizes) do
+  def selective_scan_backward(dy, x, states, dt, a, b, c, sizes) do
     {x, dt, a, b, c} = tensors(x, dt, a, b, c, sizes)
+    {batch, seq, dim, state} = sizes
     dy = {:f32, {batch, seq, dim}, dy}
     states = {:f32, {batch, seq, dim, state}, states}
     gradients = SelectiveScan.backward(dy, x, states, dt, a, b, c)
     gradients |> Tuple.to_list() |> Enum.map(&elem(&1, 2)) |> IO.iodata_to_binary()
   end
 
-  defp tensors(x, dt, a, b, c, {batch, seq, dim, state}) do
+  defp tensors(x, dt, a, b, c, {batch, seq, dim, state})
+       when is_integer(batch) and is_integer(seq) and is_integer(dim) and is_integer(state) do
     rows = {batch, seq, dim}
     projection = {batch, seq, state}
     {{:f32, rows, x}, {:f32, rows, dt}, {:f32, {dim, state}, a}, {:f32, projection, b}, {:f32, projection, c}}
   end
+
+  defp tensors(_x, _dt, _a, _b, _c, other),
+    do: raise(Error.invalid("sizes", "{batch, seq, dim, state}", other))
 
   def training_workflow_info do
     %{

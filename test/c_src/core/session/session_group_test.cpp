@@ -142,7 +142,7 @@ TEST_CASE("what no group can be is refused, and changes nothing", "[session][gro
   CHECK(error_of([] { const SessionGroup none({}); }).says("must not be empty"));
   const CaughtError mixed = error_of([&] { const SessionGroup group({&one, &another, &other}); });
   CHECK(mixed.kind == ErrorKind::mismatch);
-  CHECK(mixed.says("session 2 is of another model"));
+  CHECK(mixed.says("session 2 is of another policy"));
 
   SessionGroup twice({&one, &another, &one});
   const auto step_twice = [&] { twice.step(frames.data(), out.data()); };

@@ -75,7 +75,10 @@ defmodule ExPhil.Native.Policy.ErrorsTest do
           {:frames, [":frames"]}
         ] do
       assert_error(Policy.prefill(session, bad), :invalid_argument, "frames", words)
-      assert_error(Policy.new_session(model, warm_start: bad), :invalid_argument, "frames", words)
+
+      assert_error(Policy.new_session(model, warm_start: bad), :invalid_argument, ":warm_start", [
+        ":warm_start" | words
+      ])
     end
 
     huge = Bitwise.bsl(1, 60)
@@ -126,7 +129,7 @@ defmodule ExPhil.Native.Policy.ErrorsTest do
 
   backend_test "snapshots of another model's session", %{session: session, other: other} = context do
     snapshot = Policy.snapshot!(Policy.new_session!(other))
-    assert_error(Policy.restore(session, snapshot), :mismatch, "snapshot", ["model"])
+    assert_error(Policy.restore(session, snapshot), :mismatch, "snapshot", ["another policy"])
     assert_error(Policy.restore(session, session), :invalid_argument, "snapshot", ["snapshot"])
     assert_error(Policy.restore(snapshot, snapshot), :invalid_argument, "session", ["session"])
     # References of other origin in the right struct.
@@ -153,7 +156,7 @@ defmodule ExPhil.Native.Policy.ErrorsTest do
       Policy.import_state(session, Policy.export_state!(Policy.new_session!(other))),
       :mismatch,
       "state",
-      ["model"]
+      ["the policy with"]
     )
 
     # Flips one byte in each of 200 places, including all of the header and of the checksum.

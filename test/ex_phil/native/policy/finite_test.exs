@@ -97,7 +97,7 @@ defmodule ExPhil.Native.Policy.FiniteTest do
       windows = {:f32, {2, 3, width}, spoiled(six, 5 * width + 2, bad)}
       assert_refused(Policy.window(model, windows), "windows", ["value 2 of row 5"])
       start = spoiled(six, 3 * width, bad)
-      assert_refused(Policy.new_session(model, warm_start: start), "frames", ["value 0 of row 3"])
+      assert_refused(Policy.new_session(model, warm_start: start), ":warm_start", ["value 0 of row 3"])
     end
 
     assert {:ok, _} = Policy.window(model, {:f32, {2, 3, width}, six})

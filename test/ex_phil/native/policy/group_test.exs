@@ -268,7 +268,7 @@ defmodule ExPhil.Native.Policy.GroupTest do
     for {given, kind, words} <- [
           {[], :invalid_argument, "must not be empty"},
           {[one, two, one], :invalid_argument, "twice"},
-          {[one, stranger], :mismatch, "session 1 is of another model"},
+          {[one, stranger], :mismatch, "session 1 is of another policy"},
           {[one, :two], :invalid_argument, "a list of sessions"},
           {[one | two], :invalid_argument, "a list of sessions"},
           {one, :invalid_argument, "a list of sessions"},

@@ -203,6 +203,15 @@ defmodule ExPhil.Native.Policy.InitTest do
       assert {argument, options} == {error(Policy.init(:mamba1, options)).argument, options}
     end
 
+    # Options of load/2 that a new policy has not, and a name of neither.
+    for {name, value} <- [precision: :bf16, states: :f16, gather: true, check_finite: true, dt: :mean] do
+      assert %{kind: :invalid_argument} = error = error(Policy.init(:gru, [{name, value} | @sizes]))
+      assert error.argument == inspect(name)
+      assert error.message =~ "unknown option #{inspect(name)} of Policy.init/2; Policy.load/2 takes it"
+    end
+
+    assert error(Policy.init(:gru, [widht: 4] ++ @sizes)).message =~ "unknown option :widht; known: :heads"
+
     for trunk <- [:gru, :lstm, :min_gru, :min_lstm],
         {argument, options} <- [{":d_model", without.(:d_model)}, {":d_state", [d_state: 4] ++ @sizes}],
         do: assert({argument, trunk} == {error(Policy.init(trunk, options)).argument, trunk})
@@ -231,8 +240,23 @@ defmodule ExPhil.Native.Policy.InitTest do
     assert %{argument: "weights"} = load.(%{})
     assert %{argument: "head.bias"} = load.(%{weights | "head.bias" => [0.0]})
     assert %{argument: ":heads"} = error(Policy.load(weights, heads: [x: :y], backend: :host))
-    assert %{argument: "weights"} = error(Policy.load(weights, heads: [x: 13], backend: :host))
-    assert %{argument: ":heads"} = error(Policy.load(Path.join(folder, "policy"), heads: [x: 14]))
+
+    for {heads, got} <- [{[x: 13], "got 13"}, {[a: 60], "got 60"}, {[a: 9, b: {9, :binary}], "got 18"}] do
+      assert %{kind: :invalid_argument, argument: ":heads"} =
+               error = error(Policy.load(weights, heads: heads, backend: :host))
+
+      assert error.message =~ ":heads must have the policy's 14 outputs together, " <> got
+    end
+
+    many = for i <- 1..257, do: {:"head_#{i}", 1}
+
+    assert %{kind: :limit_exceeded, argument: ":heads"} =
+             error(Policy.load(weights, heads: many, backend: :host))
+
+    assert %{argument: ":heads", message: message} =
+             error(Policy.load(Path.join(folder, "policy"), heads: [x: 14]))
+
+    assert message =~ "names the outputs of a map of tensors; a file has its own"
     assert %{kind: :file_error} = error(Policy.save(policy, Path.join(folder, "none/policy")))
     assert %{argument: "path"} = error(Policy.save(policy, 5))
     assert %{argument: "policy"} = error(Policy.save(:none, "policy"))

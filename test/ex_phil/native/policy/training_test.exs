@@ -66,6 +66,19 @@ defmodule ExPhil.Native.Policy.TrainingTest do
     refused.(Policy.grad(model, frames(2, 3), d_outs(2, 4)), "d_outs")
     refused.(Policy.grad(model, frames(2, 3), f64(d_outs(2, 3))), "d_outs")
     refused.(Policy.grad(model, frames(2, 3), d_outs(2, 3), initial_state: %{}), ":initial_state")
+    {_, whole} = Policy.forward!(model, frames(2, 3), return_state: true)
+
+    for {part, text} <- [
+          {Map.delete(whole, :conv), ":conv is missing"},
+          {Map.delete(whole, :ssm), ":ssm is missing"},
+          {Map.put(whole, :other, whole.ssm), ":other is none of them"}
+        ] do
+      assert {:error, %{message: message}} = Policy.forward(model, frames(2, 3), initial_state: part)
+      assert message =~ "must have the parts of a state, "
+      assert message =~ ":conv"
+      assert message =~ text
+    end
+
     {_, state} = Policy.forward!(model, frames(1, 3), return_state: true)
     refused.(Policy.grad(model, frames(2, 3), d_outs(2, 3), initial_state: state), ":initial_state")
     refused.(Policy.grad(model, frames(2, 3), d_outs(2, 3), d_initial_state: 1), ":d_initial_state")

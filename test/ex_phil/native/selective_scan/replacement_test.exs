@@ -50,6 +50,22 @@ defmodule ExPhil.Native.SelectiveScan.ReplacementTest do
     assert {error.kind, error.argument} == {:invalid_argument, "b"}
   end
 
+  test "sizes that are not four integers are an error that names them" do
+    for sizes <- [{2, 6, 4}, {2, 9, 6, 4.0}, [2, 9, 6, 4], nil] do
+      calls = [
+        fn -> SelectiveScan.selective_scan(<<>>, <<>>, <<>>, <<>>, <<>>, sizes) end,
+        fn -> SelectiveScan.selective_scan_forward_with_states(<<>>, <<>>, <<>>, <<>>, <<>>, sizes) end,
+        fn -> SelectiveScan.selective_scan_backward(<<>>, <<>>, <<>>, <<>>, <<>>, <<>>, <<>>, sizes) end
+      ]
+
+      for call <- calls do
+        error = assert_raise Error, call
+        assert {error.kind, error.argument} == {:invalid_argument, "sizes"}
+        assert error.message =~ "must be {batch, seq, dim, state}, got"
+      end
+    end
+  end
+
   test "what it says about itself" do
     assert SelectiveScan.ping() == "pong from selective_scan_nif"
     assert SelectiveScan.cuda_available() == SelectiveScan.cuda_available?()

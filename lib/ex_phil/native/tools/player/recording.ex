@@ -69,8 +69,13 @@ defmodule ExPhil.Native.Tools.Player.Recording do
   def logits(%__MODULE__{logits: nil}), do: nil
 
   def logits(%__MODULE__{logits: logits, count: count} = recording) do
-    logits |> rows(div(byte_size(logits), all(recording))) |> Enum.take(count)
+    logits |> rows(4 * d_output(recording)) |> Enum.take(count)
   end
+
+  @doc "How many numbers a recorded answer has, `nil` where the file has none."
+  @spec d_output(t()) :: nil | pos_integer()
+  def d_output(%__MODULE__{logits: nil}), do: nil
+  def d_output(%__MODULE__{logits: logits} = recording), do: div(byte_size(logits), 4 * all(recording))
 
   defp all(recording), do: div(byte_size(recording.obs), 4 * recording.d_input)
 

@@ -98,9 +98,9 @@ TEST_CASE("options complete the file, and a contradiction is an error", "[edific
   CHECK(load(silent, options)->config.window == 7);
   CHECK(test::fact(load(silent, options)->config, "dt") == "per_channel");
   const Text said = file_of(trunk(), spec("mamba", {{"window_size", integer(60)}}));
-  refused(said, ":window contradicts", options);
+  refused(said, ":window is 7, but the file says 60", options);
   options.window.reset(), options.trunk = {{"dialect", "edifice_mamba_ssd"}, {"dt", "per_channel"}};
-  refused(said, ":dialect contradicts", options);
+  refused(said, ":dialect is :edifice_mamba_ssd, but the file says :edifice_mamba", options);
   options.trunk = {{"dialect", "state_spaces"}, {"dt", "per_channel"}};
   refused(silent, "the tensors have Edifice's names", options);
   PolicyLoadOptions chunk;
