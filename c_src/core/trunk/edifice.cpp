@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstdlib>
 #include <utility>
 
@@ -84,8 +85,10 @@ std::string value_text(std::int64_t value) {
   return std::to_string(value);
 }
 
+// The shortest text of it, so that two values never look alike.
 std::string value_text(float value) {
-  return message(value);
+  char text[32];
+  return std::string(text, std::to_chars(text, text + sizeof text, value).ptr);
 }
 
 std::string value_text(bool value) {

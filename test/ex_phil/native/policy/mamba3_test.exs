@@ -78,6 +78,8 @@ defmodule ExPhil.Native.Policy.Mamba3Test do
     assert window(policy) == expected
     assert {:error, %Error{kind: :invalid_argument, message: message}} = open(path, a_floor: 0.25)
     assert message =~ ":a_floor is 0.25, but the file says 0.5"
+    assert {:error, %Error{message: message}} = open(path, a_floor: 0.50000006)
+    assert message =~ ":a_floor is 0.50000006, but the file says 0.5"
 
     assert %{is_mimo: true, mimo_rank: 2, is_outproj_norm: true} = Policy.info!(load("mamba3_mimo_norm"))
   end
