@@ -156,7 +156,7 @@ class Policy {
   virtual int copying_helpers(std::int64_t /*count*/) const { return 0; }
 
   // From now on an advance of up to `count` states allocates no memory of the backend, unless other calls use
-  // it up. Throws out_of_memory.
+  // it up: a new state does. Cheap where that memory is there. Throws out_of_memory.
   virtual void reserve_batch(std::int64_t /*count*/) {}
 
   // Whether it computes elsewhere than in threads of this process.

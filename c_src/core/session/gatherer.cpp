@@ -81,8 +81,9 @@ void Gatherer::start_threads() {
 void Gatherer::add_session() {
   const std::lock_guard<std::mutex> lock(sessions_mutex_);
   if (threads_.empty()) start_threads();
-  // At once for the largest launch: while a GPU allocates, all frames on it wait for some 30 ms.
-  if (sessions_ == 0) policy_->reserve_batch(static_cast<std::int64_t>(most_frames_));
+  // At once for the largest launch: while a GPU allocates, all frames on it wait for some 30 ms. Again for
+  // each session, because its state is in a place that was free for a launch before.
+  policy_->reserve_batch(static_cast<std::int64_t>(most_frames_));
   ++sessions_;
 }
 

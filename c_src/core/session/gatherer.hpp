@@ -95,8 +95,9 @@ class Gatherer {
  private:
   friend class Session;
   using Clock = std::chrono::steady_clock;
-  // Of Session: one more, or less. The first starts the threads, which have the priority of its thread; each
-  // makes room for a launch with a frame of every session. Throws out_of_memory.
+  // Of Session, when it has its state: one more, or less. The first starts the threads, which have the
+  // priority of its thread. Each reserves the policy's memory for a launch of most_frames(). Throws
+  // out_of_memory.
   void add_session();
   void remove_session() noexcept;
   void start_threads();

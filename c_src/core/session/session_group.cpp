@@ -74,8 +74,11 @@ void SessionGroup::add(Session& session, std::int64_t row, bool numbered) {
 void SessionGroup::keep() {
   in_address_order_ = in_address_order(sessions_);
   claiming_.claim = std::make_shared<GroupClaim>();
-  for (Part& part : parts_)
-    part.memory = part.policy->group_memory(static_cast<std::int64_t>(part.from.size()));
+  for (Part& part : parts_) {
+    const auto carried = static_cast<std::int64_t>(part.from.size());
+    if (carried > 0) part.policy->reserve_batch(carried);
+    part.memory = part.policy->group_memory(carried);
+  }
 }
 
 bool SessionGroup::is_one_batch() const {

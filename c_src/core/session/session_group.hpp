@@ -28,8 +28,8 @@ class SessionGroup {
   explicit SessionGroup(std::vector<Session*> sessions);
 
   // For a group of many calls. Throws invalid_argument where a session appears twice, which otherwise each
-  // call does; calls that find a session in use need not sort the sessions, and the policy may keep something
-  // from one frame to the next. Throws out_of_memory.
+  // call does; calls that find a session in use need not sort the sessions, the policy may keep something
+  // from one frame to the next, and has reserved the memory for a frame. Throws out_of_memory.
   void keep();
 
   std::size_t size() const { return sessions_.size(); }

@@ -90,6 +90,7 @@ int AgentBatches::copying_helpers(std::int64_t count) const {
 
 void AgentBatches::reserve(std::int64_t count) {
   if (count > few_) frames_.reserve_batch(std::min(count, kFrames));
+  if (count > kFrames) others_.reserve_batch(count);
 }
 
 }  // namespace exphil::cuda
