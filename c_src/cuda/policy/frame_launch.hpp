@@ -38,6 +38,7 @@ class FrameLaunch {
   bool takes(std::int64_t rows, bool known) const {
     return rows <= range_.most_known && (known || (rows >= range_.least && rows <= range_.most));
   }
+  std::int64_t most() const { return range_.most_known; }  // agents that it takes
   // How a batch that it takes is cut. Tiles have so many rows or fewer, and so has the last chunk of a tile.
   struct Split {
     std::int64_t rows, tiles, spread, tile_rows, chunks, chunk_rows;  // chunks: of a tile

@@ -75,12 +75,15 @@ bool SlicePipeline::is_one_launch(std::int64_t count, bool known) const {
 }
 
 void SlicePipeline::reserve_batch(std::int64_t count) {
+  if (count <= reserved_) return;
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (count < 1) return;
-  // Fewer agents may go another way than so many.
-  if (is_one_launch(count, true)) frame_->reserve(count);
-  const std::int64_t each = batch_rows(count);
-  lanes_.reserve((count + each - 1) / each, each);
+  // Fewer agents may go another way than so many: in one launch, or in as many slices of fewer rows.
+  if (frame_) frame_->reserve(std::min(count, kernels_.frame()->most()));
+  const std::int64_t least = std::max<std::int64_t>(1, tuning_.agents_together), each = batch_rows(count);
+  lanes_.reserve((count + each - 1) / each, std::min(count, each));
+  lanes_.reserve(std::min((count + least - 1) / least, lanes_.count()),
+                 std::min({count, each, kMostTogether}));
+  reserved_ = std::max<std::int64_t>(reserved_, count);
 }
 
 void SlicePipeline::sequence(const LongSequence& s) {

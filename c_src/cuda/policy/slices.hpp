@@ -6,6 +6,7 @@
 // when none of its work still runs.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -49,7 +50,8 @@ class SlicePipeline {
   // One frame of each of `count` agents, whose states hooks.find gives; grouped: they are of a group, with
   // what it needs of them. Returns whether all frames are finite.
   bool batch(std::int64_t count, const BatchRows& rows, bool grouped, const SliceHooks& hooks);
-  // From now on a batch of so many agents allocates nothing. Throws out_of_memory.
+  // From now on a batch of at most so many agents allocates nothing. Waits for no other call where that is so
+  // already. Throws out_of_memory.
   void reserve_batch(std::int64_t count);
   void sequence(const LongSequence& sequence);
   // The last output of each of `count` windows {seq, d_input} from a zero state; seq is at most most_rows().
@@ -77,6 +79,7 @@ class SlicePipeline {
   const PolicyTuning tuning_;
   OrderedStream& stream_;
   std::mutex mutex_;
+  std::atomic<std::int64_t> reserved_{0};  // agents of a batch
   SliceLanes lanes_;
   std::optional<FrameLane> frame_;
 };
