@@ -158,6 +158,8 @@ class Policy {
   // From now on an advance of up to `count` states allocates no memory of the backend, unless other calls use
   // it up: a new state does. Cheap where that memory is there. Throws out_of_memory.
   virtual void reserve_batch(std::int64_t /*count*/) {}
+  // The same of answer_windows(), of up to `count` windows of at most `seq` frames.
+  virtual void reserve_windows(std::int64_t /*count*/, std::int64_t /*seq*/) {}
 
   // Whether it computes elsewhere than in threads of this process.
   virtual bool on_device() const { return false; }

@@ -78,18 +78,23 @@ void Gatherer::start_threads() {
   }
 }
 
-void Gatherer::add_session() {
+void Gatherer::add_session(std::int64_t window) {
+  const auto most = static_cast<std::int64_t>(most_frames_);
   const std::lock_guard<std::mutex> lock(sessions_mutex_);
   if (threads_.empty()) start_threads();
+  if (window > 0) {
+    policy_->reserve_windows(std::min(windows_ + 1, most), std::max(window, longest_window_));
+    ++windows_, longest_window_ = std::max(window, longest_window_);
+    return;
+  }
   // At once for the largest launch: while a GPU allocates, all frames on it wait for some 30 ms. Again for
   // each session, because its state is in a place that was free for a launch before.
-  policy_->reserve_batch(static_cast<std::int64_t>(most_frames_));
-  ++sessions_;
+  policy_->reserve_batch(most);
 }
 
-void Gatherer::remove_session() noexcept {
+void Gatherer::remove_session(std::int64_t window) noexcept {
   const std::lock_guard<std::mutex> lock(sessions_mutex_);
-  --sessions_;
+  if (window > 0) --windows_;
 }
 
 std::optional<Gatherer::Turn> Gatherer::take_turn() noexcept {

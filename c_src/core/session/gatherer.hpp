@@ -96,10 +96,10 @@ class Gatherer {
   friend class Session;
   using Clock = std::chrono::steady_clock;
   // Of Session, when it has its state: one more, or less. The first starts the threads, which have the
-  // priority of its thread. Each reserves the policy's memory for a launch of most_frames(). Throws
-  // out_of_memory.
-  void add_session();
-  void remove_session() noexcept;
+  // priority of its thread. Each reserves the policy's memory for a launch of most_frames(), or of the
+  // windows that there are. window: its frames, 0 where it carries a state. Throws out_of_memory.
+  void add_session(std::int64_t window);
+  void remove_session(std::int64_t window) noexcept;
   void start_threads();
   // Session::submit has locked the frame's session.
   void submit(GatheredFramePtr frame) noexcept;
@@ -164,7 +164,7 @@ class Gatherer {
   bool stopping_ = false;
 
   std::mutex sessions_mutex_;
-  std::int64_t sessions_ = 0;
+  std::int64_t windows_ = 0, longest_window_ = 0;  // sessions with one, and frames
   std::vector<std::thread> threads_;
 };
 

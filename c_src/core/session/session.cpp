@@ -37,12 +37,12 @@ Session::Session(std::shared_ptr<Policy> policy, const SessionOptions& options,
     split_ = options.armed ? policy_->armed_step() : policy_->split_step();
   }
   if (options.pace != 0) pace_ = std::make_unique<Pace>(policy_, options.pace);
-  if (gatherer_) gatherer_->add_session();
+  if (gatherer_) gatherer_->add_session(window_ ? window_->frames() : 0);
 }
 
 Session::~Session() {
   mutex_.end_claim();
-  if (gatherer_) gatherer_->remove_session();
+  if (gatherer_) gatherer_->remove_session(window_ ? window_->frames() : 0);
 }
 
 void Session::set_pace(MicroHertz rate) {

@@ -77,6 +77,10 @@ void SessionGroup::keep() {
   for (Part& part : parts_) {
     const auto carried = static_cast<std::int64_t>(part.from.size());
     if (carried > 0) part.policy->reserve_batch(carried);
+    std::int64_t longest = 0;
+    for (const Part::Windowed& windowed : part.windows)
+      longest = std::max(longest, windowed.session->window_->frames());
+    if (longest > 0) part.policy->reserve_windows(static_cast<std::int64_t>(part.windows.size()), longest);
     part.memory = part.policy->group_memory(carried);
   }
 }

@@ -88,6 +88,7 @@ class CudaPolicy : public core::Policy {
                      float* out) override;
   void reserve_chain(std::int64_t seq) override;
   void reserve_batch(std::int64_t count) override;
+  void reserve_windows(std::int64_t count, std::int64_t seq) override;
   std::unique_ptr<core::SplitStep> split_step() override;
   std::unique_ptr<core::SplitStep> armed_step() override;
   void prefill(core::State& state, const float* frames, std::int64_t seq, float* out) override;
@@ -262,6 +263,11 @@ void CudaPolicy::reserve_batch(std::int64_t count) {
   const ContextGuard guard(*context_);
   arena_->reserve(static_cast<std::size_t>(count));
   batches_.reserve(count);
+}
+
+void CudaPolicy::reserve_windows(std::int64_t count, std::int64_t seq) {
+  const ContextGuard guard(*context_);
+  slices_.reserve_windows(count, seq, windows_.takes(seq));
 }
 
 void CudaPolicy::prefill(core::State& state, const float* frames, std::int64_t seq, float* out) {

@@ -74,6 +74,8 @@ class RowKernels {
   // Enqueues every kernel of a job in order on `stream`. buffers.in holds obs {capacity, size of the frame},
   // then the table.
   void enqueue(CUstream stream, RowBuffers& buffers, const RowJob& job) const;
+  // From now on jobs of at least so many sequences allocate nothing in these buffers. Throws out_of_memory.
+  void reserve_sequences(CUstream stream, RowBuffers& buffers, int least) const;
   // About how many kernels a batch's job launches.
   int launches() const;
   // A batch's frame in one launch, or up to the phases of the output; null: there is none.

@@ -298,6 +298,11 @@ void RowKernels::enqueue_output(CUstream stream, RowBuffers& buffers, const RowJ
   Walk(*this, stream, buffers, job).run_output();
 }
 
+void RowKernels::reserve_sequences(CUstream stream, RowBuffers& buffers, int least) const {
+  if (!pipeline_ || !pipeline_->split(least)) return;
+  buffers.words.reserve(context_, stream, buffers.capacity, pipeline_->values(), dims_.network().layers);
+}
+
 void RowKernels::enqueue(CUstream stream, RowBuffers& buffers, const RowJob& job) const {
   Walk(*this, stream, buffers, job).run();
 }

@@ -75,6 +75,12 @@ void SliceLanes::reserve(std::int64_t slices, std::int64_t rows) {
   if (ahead_ && slices > 1 && slices <= count()) ahead_->reserve(slices * rows);
 }
 
+void SliceLanes::reserve_sequences(std::int64_t slices, int least) {
+  for (std::size_t i = 0; i < lanes_.size() && static_cast<std::int64_t>(i) < slices; ++i) {
+    kernels_.reserve_sequences(lanes_[i]->stream.handle(), lanes_[i]->buffers, least);
+  }
+}
+
 // As many slices as there are lanes are copied together, by all threads: a thread that is asleep wakes too
 // late to help with one. The calling thread finds the states first, and launches each slice once it is
 // copied. Of more slices each waits for the one whose lane it gets, and is copied while those between are

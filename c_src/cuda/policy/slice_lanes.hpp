@@ -62,6 +62,8 @@ class SliceLanes {
   std::int64_t count() const { return static_cast<std::int64_t>(lanes_.size()); }
   // From now on so many slices of so many rows allocate nothing. Throws out_of_memory.
   void reserve(std::int64_t slices, std::int64_t rows);
+  // After reserve(): nor where they are of sequences, of which a slice has at least so many.
+  void reserve_sequences(std::int64_t slices, int least);
   // Computes all of them after an event, and returns when every output and every next state is written:
   // whether all frames were finite, and the states right. Throws only when none of their work still runs.
   // chained: each starts from the state that the one before leaves.

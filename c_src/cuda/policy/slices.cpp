@@ -86,6 +86,21 @@ void SlicePipeline::reserve_batch(std::int64_t count) {
   reserved_ = std::max<std::int64_t>(reserved_, count);
 }
 
+void SlicePipeline::reserve_windows(std::int64_t count, std::int64_t seq, bool has_rings) {
+  const bool together = count >= kWindowsTogether && seq <= most_rows();
+  if (!together && has_rings) return;
+  const std::int64_t length = std::min(seq, most_rows()), per_slice = together ? most_rows() / length : 1;
+  const std::int64_t slices = together ? std::min((count + per_slice - 1) / per_slice, lanes_.count())
+                                       : std::min((seq + length - 1) / length, lanes_.count());
+  // Windows that are shorter for now may fill a slice of several.
+  const std::int64_t rows = slices > 1 ? most_rows() : (together ? count : 1) * length;
+  if (slices * rows <= reserved_rows_) return;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  lanes_.reserve(slices, rows);
+  lanes_.reserve_sequences(slices, together && slices == 1 ? kWindowsTogether : 1);
+  reserved_rows_ = std::max<std::int64_t>(reserved_rows_, slices * rows);
+}
+
 void SlicePipeline::sequence(const LongSequence& s) {
   const policy::StatePlace later{s.state.to, s.state.to};  // for the slices after the first
   std::vector<Slice> slices;

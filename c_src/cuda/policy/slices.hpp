@@ -53,6 +53,8 @@ class SlicePipeline {
   // From now on a batch of at most so many agents allocates nothing. Waits for no other call where that is so
   // already. Throws out_of_memory.
   void reserve_batch(std::int64_t count);
+  // The same of up to `count` windows of at most `seq` frames each. has_rings: few of them do not come here.
+  void reserve_windows(std::int64_t count, std::int64_t seq, bool has_rings);
   void sequence(const LongSequence& sequence);
   // The last output of each of `count` windows {seq, d_input} from a zero state; seq is at most most_rows().
   void windows(const float* windows, std::int64_t count, std::int64_t seq, float* out);
@@ -79,7 +81,7 @@ class SlicePipeline {
   const PolicyTuning tuning_;
   OrderedStream& stream_;
   std::mutex mutex_;
-  std::atomic<std::int64_t> reserved_{0};  // agents of a batch
+  std::atomic<std::int64_t> reserved_{0}, reserved_rows_{0};  // agents of a batch, rows of windows
   SliceLanes lanes_;
   std::optional<FrameLane> frame_;
 };

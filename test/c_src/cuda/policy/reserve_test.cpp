@@ -77,17 +77,32 @@ TEST_CASE("no launch of sessions that gather allocates, however many sessions th
 
 TEST_CASE("no frame of a kept group allocates", "[.reserve]") {
   const auto policy = load(200);
-  const Sessions sessions = sessions_of(policy, 200);
-  core::SessionGroup group(first_of(sessions, 200));
-  group.keep();
-  for (int frame = 0; frame < 3; ++frame) CHECK(allocations_of(group, policy->config()) == 0);
+  for (const std::int64_t window : {0, 20}) {
+    CAPTURE(window);
+    const Sessions sessions = sessions_of(policy, 200, window);
+    core::SessionGroup group(first_of(sessions, 200));
+    group.keep();
+    for (int frame = 0; frame < 3; ++frame) CHECK(allocations_of(group, policy->config()) == 0);
+  }
+}
+
+TEST_CASE("no launch of windows that gather allocates", "[.reserve]") {
+  const auto policy = load(64);
+  const auto gatherer = std::make_shared<core::Gatherer>(policy);
+  const Sessions sessions = sessions_of(policy, 64, 100, gatherer);
+  for (const std::size_t count : {1, 10, 20, 40, 64}) {
+    CAPTURE(count);
+    CHECK(allocations_of(sessions, count) == 0);
+  }
 }
 
 TEST_CASE("frames do not allocate", "[cuda][policy][gather]") {
   const std::string settings = "cluster=0,team=1,inline_obs=0,fused_limit=1,batch_frame=2";
   for (const char* capability : {"90", "80"}) {  // with clusters up to 160 agents are one launch
-    require_emulated("[.reserve]",
-                     {{"EXPHIL_NATIVE_POLICY", settings}, {"FAKE_CUDA_CAPABILITY", capability}});
+    for (const char* windows : {"", ",window_blocks=0"}) {
+      require_emulated("[.reserve]",
+                       {{"EXPHIL_NATIVE_POLICY", settings + windows}, {"FAKE_CUDA_CAPABILITY", capability}});
+    }
   }
 }
 
