@@ -111,7 +111,7 @@ class Policy {
 
   virtual const PolicyConfig& config() const = 0;
   virtual std::uint64_t fingerprint() const = 0;
-  virtual std::size_t resident_bytes() const = 0;  // weights and states held now
+  virtual std::size_t resident_bytes() const = 0;  // weights, states and groups held now
 
   virtual std::unique_ptr<State> new_state() = 0;  // a new agent's; throws out_of_memory
   virtual void copy_state(State& to, const State& from) = 0;

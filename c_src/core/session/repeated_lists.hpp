@@ -1,6 +1,7 @@
 // Lists of sessions that are stepped again and again, each kept as a group (session_group.hpp): to look up
 // and lock a thousand sessions one by one takes longer than their frames take on a GPU, and a group's policy
-// may keep something from one frame to the next. Of one model; used by nif/group.cpp. Safe from any thread.
+// may keep something from one frame to the next. A group is given up when one of its sessions ends. Of one
+// model; used by nif/group.cpp. Safe from any thread.
 #pragma once
 
 #include <array>
@@ -9,6 +10,7 @@
 #include <mutex>
 #include <vector>
 
+#include "core/session/session.hpp"
 #include "core/session/session_group.hpp"
 
 namespace exphil::core {
@@ -20,6 +22,8 @@ class RepeatedLists {
   // never found again.
   using Numbers = std::vector<std::uint64_t>;
 
+  RepeatedLists() : lists_(std::make_shared<Lists>()) {}
+
   // The group that a list of so many sessions is probably, which begins with that one; null where no group is
   // likely. Its sessions may have ended.
   std::shared_ptr<SessionGroup> guess(std::uint64_t first_number, std::size_t count);
@@ -30,9 +34,6 @@ class RepeatedLists {
                                      const SessionGroup* guess = nullptr);
 
  private:
-  // A list that changes with every match that ends is not worth a group each time.
-  static constexpr int kCallsBefore = 4;
-
   struct Entry {
     Numbers numbers;
     int calls = 0;
@@ -41,13 +42,22 @@ class RepeatedLists {
     // After a wrong guess it is none until so many calls were its own; the next time twice as many.
     int distrust = 0, next_distrust = 4;
   };
-  // Of the list; else the one that is given up for it: the one used longest ago, first of those without a
-  // group.
-  Entry& entry_of(const Numbers& numbers);
 
-  std::mutex mutex_;
-  std::array<Entry, 32> entries_;  // of as many processes, with a list each
-  std::uint64_t uses_ = 0;
+  // Sessions know it, and may end later than it.
+  struct Lists final : SessionWatcher {
+    void ended(const Session& session) noexcept override;
+    // These under the mutex. Of the list; else the one that is given up for it: the one used longest ago,
+    // first of those without a group.
+    Entry& entry_of(const Numbers& numbers);
+
+    std::mutex mutex;
+    std::array<Entry, 32> entries;  // of as many processes, with a list each
+    std::uint64_t uses = 0;
+  };
+
+  std::shared_ptr<SessionGroup> add_group(const Numbers& numbers, const std::vector<Session*>& sessions);
+
+  const std::shared_ptr<Lists> lists_;
 };
 
 }  // namespace exphil::core

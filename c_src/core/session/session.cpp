@@ -1,5 +1,6 @@
 #include "core/session/session.hpp"
 
+#include <algorithm>
 #include <new>
 #include <utility>
 
@@ -42,7 +43,18 @@ Session::Session(std::shared_ptr<Policy> policy, const SessionOptions& options,
 
 Session::~Session() {
   mutex_.end_claim();
+  for (const auto& watcher : watchers_) {
+    if (const auto told = watcher.lock()) told->ended(*this);
+  }
   if (gatherer_) gatherer_->remove_session(window_ ? window_->frames() : 0);
+}
+
+void Session::tell_when_it_ends(const std::shared_ptr<SessionWatcher>& watcher) {
+  const std::lock_guard<std::mutex> lock(watchers_mutex_);
+  const auto is_it = [&](const std::weak_ptr<SessionWatcher>& other) {
+    return !other.owner_before(watcher) && !watcher.owner_before(other);
+  };
+  if (std::none_of(watchers_.begin(), watchers_.end(), is_it)) watchers_.push_back(watcher);
 }
 
 void Session::set_pace(MicroHertz rate) {

@@ -59,6 +59,13 @@ class Snapshot {
   PlayState play_;
 };
 
+// Is told when a session ends, in the thread that ends it, by which no claim has the session any more.
+class SessionWatcher {
+ public:
+  virtual ~SessionWatcher() = default;
+  virtual void ended(const Session& session) noexcept = 0;
+};
+
 class alignas(64) Session {
  public:
   // A zero state, or an empty window. limit_exceeded where the history is longer than kMostHistory.
@@ -103,6 +110,9 @@ class alignas(64) Session {
   // The same with the action of each frame; logits: {seq, d_output} of room.
   std::vector<Action> resimulate_acts(std::int64_t frames_back, const float* frames, std::int64_t seq,
                                       float* logits, bool may_wait = true);
+
+  // Where it is not told yet.
+  void tell_when_it_ends(const std::shared_ptr<SessionWatcher>& watcher);
 
   // Whether step and act may be called with may_wait = false on a policy that waits for a device.
   bool splits_frames() const { return split_ != nullptr; }
@@ -177,6 +187,9 @@ class alignas(64) Session {
   std::optional<FrameWindow> window_;
   std::unique_ptr<FrameRing> ring_;   // what the policy keeps of these frames
   std::unique_ptr<SplitStep> split_;  // null where frames are computed in the calling thread, or windows
+
+  std::mutex watchers_mutex_;
+  std::vector<std::weak_ptr<SessionWatcher>> watchers_;
 };
 
 }  // namespace exphil::core

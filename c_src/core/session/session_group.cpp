@@ -71,6 +71,10 @@ void SessionGroup::add(Session& session, std::int64_t row, bool numbered) {
   if (numbered) part->rows.push_back(row);
 }
 
+bool SessionGroup::has(const Session& session) const {
+  return std::find(sessions_.begin(), sessions_.end(), &session) != sessions_.end();
+}
+
 void SessionGroup::keep() {
   in_address_order_ = in_address_order(sessions_);
   claiming_.claim = std::make_shared<GroupClaim>();

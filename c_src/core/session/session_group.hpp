@@ -24,7 +24,8 @@ class Session;
 class SessionGroup {
  public:
   // The order of the sessions is that of the rows of obs and out. Throws invalid_argument where there are
-  // none, mismatch unless all are of one model. The sessions outlive the group.
+  // none, mismatch unless all are of one model. The sessions outlive every use of the group but step_if() and
+  // act_if(), and its end.
   explicit SessionGroup(std::vector<Session*> sessions);
 
   // For a group of many calls. Throws invalid_argument where a session appears twice, which otherwise each
@@ -33,6 +34,7 @@ class SessionGroup {
   void keep();
 
   std::size_t size() const { return sessions_.size(); }
+  bool has(const Session& session) const;
 
   // obs: {size, d_input}; out: {size, d_output}. invalid_argument where a session appears twice, or a frame
   // is not finite. The devices of the model compute side by side. Where one fails, no session has changed.

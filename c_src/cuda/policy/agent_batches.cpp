@@ -6,7 +6,6 @@
 
 #include "core/finite.hpp"
 #include "cuda/policy/frame_rows.hpp"
-#include "cuda/policy/group_memory.hpp"
 
 namespace exphil::cuda {
 namespace {
@@ -76,7 +75,7 @@ bool AgentBatches::may_guess(std::int64_t count) const {
 std::unique_ptr<core::GroupMemory> AgentBatches::group_memory(std::int64_t count) const {
   const std::int64_t values = kernels_.values_ahead();
   if (values == 0 || count == 1 || !hurry(count)) return nullptr;
-  return std::make_unique<CudaGroupMemory>(context_, count, values);
+  return std::make_unique<CudaGroupMemory>(context_, count, values, group_bytes_);
 }
 
 // 1,024 agents took 217 to 226 us with one, three or seven, and 252 to 282 with none; 256 whose launch waits

@@ -10,6 +10,7 @@
 #include "core/policy/policy.hpp"
 #include "cuda/device/context.hpp"
 #include "cuda/policy/dims.hpp"
+#include "cuda/policy/group_memory.hpp"
 #include "cuda/policy/ordered_stream.hpp"
 #include "cuda/policy/rows.hpp"
 #include "cuda/policy/slices.hpp"
@@ -34,6 +35,7 @@ class AgentBatches {
   std::unique_ptr<core::GroupMemory> group_memory(std::int64_t count) const;
   int copying_helpers(std::int64_t count) const;  // needs no context
   void reserve(std::int64_t count);
+  std::size_t group_bytes() const { return *group_bytes_; }  // of what group_memory() made; needs no context
 
  private:
   bool hurry(std::int64_t count) const;  // so many agents
@@ -45,6 +47,7 @@ class AgentBatches {
   StateArena& arena_;
   SlicePipeline& others_;
   const std::int64_t few_;
+  const CudaGroupMemory::HeldBytes group_bytes_ = std::make_shared<std::atomic<std::size_t>>(0);
   SlicePipeline frames_;  // of those who hurry, which a long prefill must not hold up
 };
 

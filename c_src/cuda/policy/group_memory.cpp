@@ -4,15 +4,20 @@
 
 namespace exphil::cuda {
 
-CudaGroupMemory::CudaGroupMemory(std::shared_ptr<Context> context, std::int64_t count, std::int64_t values)
+CudaGroupMemory::CudaGroupMemory(std::shared_ptr<Context> context, std::int64_t count, std::int64_t values,
+                                 HeldBytes held)
     : context_(std::move(context)),
       count_(count),
+      held_(std::move(held)),
       products_(context_->device_pool().allocate(static_cast<std::size_t>(count * values) * sizeof(float))),
       places_(
           context_->pinned_pool().allocate(2 * static_cast<std::size_t>(count) * sizeof(policy::StatePlace))),
-      written_{Event(*context_), Event(*context_)} {}
+      written_{Event(*context_), Event(*context_)} {
+  *held_ += products_.bytes();
+}
 
 CudaGroupMemory::~CudaGroupMemory() {
+  *held_ -= products_.bytes();
   const bool pushed = driver().cuCtxPushCurrent(context_->handle()) == CUDA_SUCCESS;
   for (const Event& event : written_) {
     context_->note(driver().cuEventSynchronize(event.handle()), "cuEventSynchronize");

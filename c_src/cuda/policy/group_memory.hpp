@@ -3,6 +3,8 @@
 // next frame begins with them, unless a state has changed meanwhile.
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 
@@ -14,8 +16,10 @@ namespace exphil::cuda {
 
 class CudaGroupMemory : public core::GroupMemory {
  public:
+  // Bytes that groups hold on the device. A group may end later than its policy.
+  using HeldBytes = std::shared_ptr<std::atomic<std::size_t>>;
   // values: floats of a state's products. Throws out_of_memory.
-  CudaGroupMemory(std::shared_ptr<Context> context, std::int64_t count, std::int64_t values);
+  CudaGroupMemory(std::shared_ptr<Context> context, std::int64_t count, std::int64_t values, HeldBytes held);
   ~CudaGroupMemory() override;  // waits for what writes to it
 
   // Whether products() are those of these states.
@@ -38,6 +42,7 @@ class CudaGroupMemory : public core::GroupMemory {
  private:
   const std::shared_ptr<Context> context_;
   const std::int64_t count_;
+  const HeldBytes held_;
   DeviceBuffer products_;
   // Two tables: the device may still read the one of the frame before.
   PinnedBuffer places_;

@@ -8,6 +8,7 @@
 // (NextStates), so a failed call changes no state. Work over many rows runs on other streams, starts after
 // the work that the policy's stream had when it was called, and is complete when the call returns.
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -65,7 +66,7 @@ class CudaPolicy : public core::Policy {
   bool on_device() const override { return true; }
   std::size_t resident_bytes() const override {
     return fused_.resident_bytes() + rows_.resident_bytes() + windows_.resident_bytes() +
-           arena_->held_bytes();
+           arena_->held_bytes() + batches_.group_bytes();
   }
 
   std::unique_ptr<core::State> new_state() override;
@@ -320,7 +321,7 @@ void CudaPolicy::warm_up() {
   copy_state(*both[1], *both[0]);
   batches_.advance({both, both, nullptr}, 2, {obs.data(), out.data()});
   if (rows_.values_ahead() > 0) {  // with what a group knows, and with what it does not yet
-    CudaGroupMemory group(context_, 2, rows_.values_ahead());
+    CudaGroupMemory group(context_, 2, rows_.values_ahead(), std::make_shared<std::atomic<std::size_t>>(0));
     for (int i = 0; i < 2; ++i) batches_.advance({both, both, &group}, 2, {obs.data(), out.data()});
   }
   prefill(*both[0], obs.data(), kSeq, out.data());

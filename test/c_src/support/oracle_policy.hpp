@@ -76,6 +76,10 @@ class OracleModel final : public core::Policy {
     }
   }
   void reserve_chain(std::int64_t) override {}
+  std::unique_ptr<core::GroupMemory> group_memory(std::int64_t) override {
+    if (on_group_memory) on_group_memory();
+    return nullptr;
+  }
   bool on_device() const override { return splits; }
   std::unique_ptr<core::SplitStep> split_step() override {
     return splits ? std::make_unique<Split>(*this) : nullptr;
@@ -105,6 +109,7 @@ class OracleModel final : public core::Policy {
   std::atomic<int> right_guesses{0}, wrong_guesses{0};
   // Called first by each advance, with its agents; what it throws, the advance throws. Set before any call.
   std::function<void(std::int64_t)> on_advance;
+  std::function<void()> on_group_memory;  // the same of group_memory()
 
  private:
   static OracleState& of(core::State& state) { return static_cast<OracleState&>(state); }

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/session/session.hpp"
@@ -28,6 +29,7 @@ class ListedAgents {
     for (std::size_t i = 0; i < count; ++i) own_.push_back(std::make_unique<Session>(policy));
   }
   Session* operator[](std::size_t i) const { return own_[i].get(); }
+  void end(std::size_t i) { own_[i].reset(); }
 
   std::shared_ptr<SessionGroup> find(RepeatedLists& lists, const std::vector<std::size_t>& which,
                                      const SessionGroup* guess = nullptr) const {
@@ -108,6 +110,52 @@ TEST_CASE("a new list takes the place of a list that came once, else of the grou
   CHECK(agents.find(lists, {1, 2}) == nullptr);
   drain_reaper();
   CHECK(groups[1].use_count() == 1);  // nothing else keeps it
+}
+
+TEST_CASE("a list's group is given up when one of its sessions ends", "[session][group]") {
+  ListedAgents agents(make_oracle(), 5);
+  RepeatedLists lists, others;
+  std::weak_ptr<SessionGroup> ended = agents.find_often(lists, {0, 1, 2}),
+                              also = agents.find_often(others, {3, 1});
+  const auto goes_on = agents.find_often(lists, {3, 4});
+  std::vector<float> out(3 * test::kOracleOut);
+  const std::vector<float> frames(3 * test::kOracleIn);
+  for (int call = 0; call < 3; ++call) ended.lock()->step(frames.data(), out.data());  // with its claim
+  agents.end(1);
+  CHECK(ListedAgents::guess(lists, {0, 1, 2}) == nullptr);
+  drain_reaper();
+  CHECK(ended.expired());
+  CHECK(also.expired());
+  CHECK(agents.find(lists, {3, 4}) == goes_on);
+  agents.end(0);
+  CHECK(agents.find(lists, {3, 4}) == goes_on);
+}
+
+TEST_CASE("sessions may end later than what knows their lists", "[session][group]") {
+  ListedAgents agents(make_oracle(), 2);
+  auto lists = std::make_unique<RepeatedLists>();
+  std::weak_ptr<SessionGroup> group = agents.find_often(*lists, {0, 1});
+  CHECK(!group.expired());
+  lists.reset();
+  CHECK(group.expired());
+}
+
+// A policy on a GPU allocates memory meanwhile.
+TEST_CASE("other lists do not wait until a list's group is made", "[session][group]") {
+  const auto policy = make_oracle();
+  const ListedAgents agents(policy, 4);
+  RepeatedLists lists;
+  std::shared_ptr<SessionGroup> meanwhile;
+  bool first = true;
+  policy->on_group_memory = [&] {
+    if (!std::exchange(first, false)) return;
+    std::thread([&] { meanwhile = agents.find_often(lists, {2, 3}); }).join();
+  };
+  const auto group = agents.find_often(lists, {0, 1});
+  REQUIRE(group != nullptr);
+  REQUIRE(meanwhile != nullptr);
+  CHECK(agents.find(lists, {0, 1}) == group);
+  CHECK(agents.find(lists, {2, 3}) == meanwhile);
 }
 
 TEST_CASE("the guess for a list is the group of its length that began with its session last",

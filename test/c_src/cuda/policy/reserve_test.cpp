@@ -86,6 +86,19 @@ TEST_CASE("no frame of a kept group allocates", "[.reserve]") {
   }
 }
 
+TEST_CASE("what a policy keeps of groups counts as its memory", "[.reserve]") {
+  const auto policy = load(200);
+  const Sessions sessions = sessions_of(policy, 100);
+  policy->reserve_batch(100);
+  const std::size_t without = policy->resident_bytes();
+  {
+    core::SessionGroup group(first_of(sessions, 100));
+    group.keep();
+    CHECK(policy->resident_bytes() >= without + 100 * 2 * 3 * 34 * sizeof(float));  // gates of two layers
+  }
+  CHECK(policy->resident_bytes() == without);
+}
+
 TEST_CASE("no launch of windows that gather allocates", "[.reserve]") {
   const auto policy = load(64);
   const auto gatherer = std::make_shared<core::Gatherer>(policy);
