@@ -189,7 +189,7 @@ bool is_short_copy(ErlNifEnv* env, const Term argv[]) {
   constexpr std::int64_t kShort = 100'000;  // floats: some 100 us, with fresh pages for a snapshot
   const SessionHandle* handle = find_handle<SessionHandle>(env, argv[0]);
   if (handle == nullptr || handle->loaded->backend->waits_for_device()) return false;
-  return handle->loaded->policy->config().state_floats() <= kShort;
+  return handle->session->copied_floats() <= kShort;
 }
 
 Work scan_work(ErlNifEnv* env, const Term argv[]) {

@@ -34,6 +34,7 @@ class FrameWindow {
   bool grows() const { return pad_ == Pad::none && count_ < frames_; }  // the next push makes it longer
 
   std::int64_t capacity() const { return capacity_; }
+  std::int64_t floats() const { return 2 * d_input_ * capacity_; }  // of all frames, as they are kept
   // The `count` windows that end at the last `count` frames, all of length(), for FrameRing::answer. count
   // is at most history + 1. obs points into this object.
   RingWindows ring_windows(std::int64_t count) const;

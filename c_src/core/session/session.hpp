@@ -130,6 +130,10 @@ class alignas(64) Session {
   // Whether the last frame of step() and act() chose an action.
   bool acts() const noexcept { return acts_.load(std::memory_order_relaxed); }
 
+  // That snapshot() or restore() copies. It never changes, and needs no lock.
+  std::int64_t copied_floats() const {
+    return window_ ? window_->floats() : policy_->config().state_floats();
+  }
   std::unique_ptr<Snapshot> snapshot(bool may_wait = true);
   // mismatch unless the snapshot is of this session's model. That of another device is read from there.
   void restore(const Snapshot& snapshot, bool may_wait = true);

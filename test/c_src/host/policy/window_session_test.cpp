@@ -51,6 +51,19 @@ std::shared_ptr<core::Policy> small_policy() {
 
 }  // namespace
 
+// By which a snapshot is taken on a normal scheduler or not.
+TEST_CASE("a snapshot copies a session's frames where it has a window, else its state",
+          "[host][policy][window]") {
+  const auto policy = small_policy();
+  const std::int64_t width = policy->config().d_input;
+  SessionOptions options = window_of(60);
+  CHECK(Session(policy, options).copied_floats() == 2 * width * 61);
+  options.history = 600;
+  CHECK(Session(policy, options).copied_floats() == 2 * width * 661);
+  options.window = 0;
+  CHECK(Session(policy, options).copied_floats() == policy->config().state_floats());
+}
+
 TEST_CASE("a session with a window answers like window, whatever its earlier frames",
           "[host][policy][window]") {
   const auto policy = small_policy();
