@@ -53,7 +53,7 @@ struct TickReceiver {
   }
 
   // A process that waits is woken, and finds that the clock has stopped. Returns whether a message with the
-  // clock's own reference may be in the mailbox.
+  // clock's own reference may be in the mailbox. In a process's call, with a SendingFrom.
   bool stop() {
     const std::lock_guard<std::mutex> lock(mutex);
     stopped = true;
@@ -69,7 +69,7 @@ struct TickReceiver {
     if (message == nullptr) return Sent::no_memory;
     const Term term = enif_make_tuple3(message, enif_make_atom(message, kind),
                                        enif_make_copy(message, with_tag), enif_make_int64(message, number));
-    const bool alive = enif_send(nullptr, &process, message, term) != 0;
+    const bool alive = enif_send(SendingFrom::env(), &process, message, term) != 0;
     enif_free_env(message);
     return alive ? Sent::yes : Sent::process_ended;
   }
@@ -243,6 +243,7 @@ Term await_tick(Call& call, ClockHandle& clock, std::int64_t number, Term tag) {
 // The alarm stays: a process that sleeps until it is woken by it.
 Term stop_clock(Call& call, ClockHandle& clock) {
   clock.ticker->stop();
+  const SendingFrom from(call.env());
   return encode_atom(call, clock.receiver->stop() ? "asked" : "ok");
 }
 

@@ -19,6 +19,7 @@ CudaGroupMemory::CudaGroupMemory(std::shared_ptr<Context> context, std::int64_t 
 CudaGroupMemory::~CudaGroupMemory() {
   *held_ -= products_.bytes();
   const bool pushed = driver().cuCtxPushCurrent(context_->handle()) == CUDA_SUCCESS;
+  context_->armed().cancel();
   for (const Event& event : written_) {
     context_->note(driver().cuEventSynchronize(event.handle()), "cuEventSynchronize");
   }

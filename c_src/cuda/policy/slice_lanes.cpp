@@ -140,13 +140,13 @@ bool SliceLanes::run(std::vector<Slice>& slices, bool chained, const StartEvent&
     if (ahead_) ahead_->end();
     return finite_;
   } catch (...) {
-    context_.armed().cancel();
     drop();
     throw;
   }
 }
 
 void SliceLanes::drop() noexcept {
+  context_.armed().cancel();
   for (auto& lane : lanes_) {
     context_.note(driver().cuStreamSynchronize(lane->stream.handle()), "cuStreamSynchronize");
     lane->pending = lane->next = nullptr;

@@ -52,7 +52,10 @@ class PartScan {
   PartScan(const PartScan&) = delete;
   PartScan& operator=(const PartScan&) = delete;
   // After an error the stream may still use the memory, which goes back to its pool.
-  ~PartScan() { driver().cuStreamSynchronize(stream_); }
+  ~PartScan() {
+    context_.armed().cancel();
+    driver().cuStreamSynchronize(stream_);
+  }
 
   // Each returns the state behind the part, and waits for it.
 
@@ -192,11 +195,13 @@ StateStaging::StateStaging(Context& context, std::size_t bytes)
 void StateStaging::write(CUstream stream, CUdeviceptr to, const StateFloats& state) {
   std::memcpy(data(), state.data(), bytes_);
   context_.check(driver().cuMemcpyHtoDAsync(to, data(), bytes_, stream), "cuMemcpyHtoDAsync");
+  context_.armed().cancel();
   context_.check(driver().cuStreamSynchronize(stream), "cuStreamSynchronize");
 }
 
 StateFloats StateStaging::read(CUstream stream, CUdeviceptr from) {
   context_.check(driver().cuMemcpyDtoHAsync(data(), from, bytes_, stream), "cuMemcpyDtoHAsync");
+  context_.armed().cancel();
   context_.check(driver().cuStreamSynchronize(stream), "cuStreamSynchronize");
   StateFloats state(bytes_ / sizeof(float));
   std::memcpy(state.data(), data(), bytes_);

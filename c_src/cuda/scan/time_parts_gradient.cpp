@@ -35,7 +35,10 @@ class PartGradient {
   PartGradient(const PartGradient&) = delete;
   PartGradient& operator=(const PartGradient&) = delete;
   // After an error the stream may still use the memory, which goes back to its pool.
-  ~PartGradient() { driver().cuStreamSynchronize(stream_); }
+  ~PartGradient() {
+    context_.armed().cancel();
+    driver().cuStreamSynchronize(stream_);
+  }
 
   StateFloats decay, end, start;
 
@@ -50,6 +53,7 @@ class PartGradient {
   void finish(const StateFloats& before, const StateFloats& behind) {
     staging_.write(stream_, at(0), before), staging_.write(stream_, at(1), behind);
     enqueue_gradient_after_totals(context_, stream_, shape_, operands_, scratch_);
+    context_.armed().cancel();
     context_.check(driver().cuStreamSynchronize(stream_), "cuStreamSynchronize");
   }
 
