@@ -246,6 +246,20 @@ defmodule ExPhil.Native.FleetTest do
     assert {:ok, %{generation: 1}} = Fleet.update(name, weights.(4))
   end
 
+  test "an agent that has no other node for its copy looks for one when the members change, and not all the time",
+       %{fleet: fleet} do
+    for number <- 0..2 do
+      Fleet.act!(fleet, :agent, number, obs(number))
+      # Answered after what an agent does between frames.
+      assert %{peer: nil, maker: nil} = fleet |> Fleet.Directory.find(:agent) |> :sys.get_state()
+    end
+
+    pid = Fleet.Directory.find(fleet, :agent)
+    %{nowhere: before} = :sys.get_state(pid)
+    Fleet.Directory.wake(fleet)
+    Waiting.until(fn -> match?(%{nowhere: timer} when timer not in [nil, before], :sys.get_state(pid)) end)
+  end
+
   test "one node cannot be drained", %{fleet: fleet} do
     assert {:error, %Error{kind: :unavailable}} = Fleet.drain(fleet, node())
     assert {:ok, _} = Fleet.act(fleet, :agent, 0, obs(0))

@@ -23,10 +23,22 @@ defmodule ExPhil.Native.Fleet.Agent do
   # a frame waits for its copy. `heir`: the owner that was here before, and its last
   # number. `recorded`: the session can go back over the frames before those that it
   # has played here. `maker` is the process that makes another copy, `since` the news that this copy has
-  # not got yet; no copy is made before the time `copy_at` (ExPhil.Native.Fleet.Copy). `played`: the last frame of a copy's own session.
+  # not got yet; no copy is made before the time `copy_at`, and none while `nowhere`
+  # is the timer after which it looks for a node again (ExPhil.Native.Fleet.Copy). `played`: the last frame of a copy's own session.
   defstruct [:fleet, :key, :role, :options, :session, :device, :log, :played] ++
               [:peer, :peer_member, :monitor, :mover, :used, :exported, :moved_to, :maker, :copy_at] ++
-              [:lease, :lease_ms, :wait_ms, :heir, pending: [], asked: [], since: [], sequence: 0, sent: 0] ++
+              [
+                :nowhere,
+                :lease,
+                :lease_ms,
+                :wait_ms,
+                :heir,
+                pending: [],
+                asked: [],
+                since: [],
+                sequence: 0,
+                sent: 0
+              ] ++
               [armed: false, promoting: false, recorded: true]
 
   @doc """
@@ -210,7 +222,7 @@ defmodule ExPhil.Native.Fleet.Agent do
 
   def handle_info(:view, %{peer: peer} = state) do
     state = if peer != nil and News.gone?(state), do: News.lost(state), else: state
-    {:noreply, state, {:continue, :look_after}}
+    {:noreply, Copy.somewhere(state), {:continue, :look_after}}
   end
 
   def handle_info({:DOWN, monitor, :process, _, reason}, %{monitor: monitor, role: :copy} = state),
@@ -229,6 +241,7 @@ defmodule ExPhil.Native.Fleet.Agent do
     {:noreply, state, {:continue, :look_after}}
   end
 
+  def handle_info(:look_again, state), do: {:noreply, Copy.somewhere(state), {:continue, :look_after}}
   def handle_info(:look_after, state), do: {:noreply, state, {:continue, :look_after}}
   def handle_info(:linger, state), do: {:stop, :normal, state}
 

@@ -7,14 +7,16 @@ defmodule ExPhil.Native.Fleet.Copy do
   alias ExPhil.Native.Fleet.{Agent, Directory, News, Placing, View}
 
   # Milliseconds: how long other nodes may take to answer how busy they are; before another attempt to make a
-  # copy.
+  # copy; the same where no node takes one. That changes with the members, of which every agent hears; the
+  # attempt is for a node that was too busy to answer, or had not the newest weights yet.
   @patience 2000
   @again 100
+  @rarely 5000
 
   # ---- making one: another process looks for a node and starts the copy there, while the owner plays -----------
 
   @doc "Begins to make a copy, where the fleet has copies and the agent has none."
-  def look_for(%{peer: nil, maker: nil, copy_at: at} = state) do
+  def look_for(%{peer: nil, maker: nil, nowhere: nil, copy_at: at} = state) do
     due = at == nil or Agent.now() >= at
     if due and copies?(state), do: begin(state, nil, nil), else: state
   end
@@ -55,7 +57,7 @@ defmodule ExPhil.Native.Fleet.Copy do
     }
 
     {_pid, monitor} = spawn_monitor(fn -> exit({:made, start(fleet, view, copy, node)}) end)
-    %{state | maker: %{monitor: monitor, from: from}, since: []}
+    %{somewhere(state) | maker: %{monitor: monitor, from: from}, since: []}
   end
 
   defp start(fleet, %{members: members} = view, copy, nil) do
@@ -96,11 +98,18 @@ defmodule ExPhil.Native.Fleet.Copy do
     {:retry, state}
   end
 
-  defp with_copy(state, {:made, :nowhere}, _since), do: {:ok, state}
+  defp with_copy(state, {:made, :nowhere}, _since), do: {:ok, nowhere(state)}
+  defp with_copy(state, _failed, _since), do: {:retry, News.later(state, @again)}
 
-  defp with_copy(state, _failed, _since) do
-    Process.send_after(self(), :look_after, @again)
-    {:retry, state}
+  # Waits until the members change, or a node takes agents again.
+  defp nowhere(state), do: %{state | nowhere: Process.send_after(self(), :look_again, @rarely)}
+
+  @doc "The members or the nodes that take agents have changed, or time has passed: a copy may be made where none could be."
+  def somewhere(%{nowhere: nil} = state), do: state
+
+  def somewhere(%{nowhere: timer} = state) do
+    Process.cancel_timer(timer)
+    %{state | nowhere: nil}
   end
 
   # Makes a copy and waits for it, also in a fleet without copies.

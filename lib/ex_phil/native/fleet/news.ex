@@ -198,9 +198,8 @@ defmodule ExPhil.Native.Fleet.News do
   @doc "The copy was lost: goes on without it, and makes another one a little later."
   def lost(state), do: state |> dropped() |> later()
 
-  @doc "Makes a copy a little later."
-  def later(state) do
-    wait = :rand.uniform(@spread)
+  @doc "Makes a copy a little later, where it does not say when after a random time."
+  def later(state, wait \\ :rand.uniform(@spread)) do
     Process.send_after(self(), :look_after, wait + 1)
     %{state | copy_at: Agent.now() + wait}
   end
