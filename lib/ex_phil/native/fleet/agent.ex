@@ -166,7 +166,7 @@ defmodule ExPhil.Native.Fleet.Agent do
 
   # Leaves this node. The answer comes when another one has taken over.
   def handle_call(:move, _from, %{log: %{last: nil}} = state),
-    do: {:stop, :normal, {:ok, :moved}, left(state)}
+    do: {:stop, :normal, {:ok, {:moved, nil}}, left(state)}
 
   def handle_call(:move, _from, %{mover: mover} = state) when mover != nil, do: {:reply, :retry, state}
 
@@ -177,14 +177,13 @@ defmodule ExPhil.Native.Fleet.Agent do
     end
   end
 
-  # The copy leaves that node.
-  def handle_call({:leave_copy, node}, _from, %{peer: peer} = state)
-      when peer != nil and node(peer) == node do
-    {_, state} = Copy.let_go(state)
-    {:reply, if(state.peer, do: :retry, else: :ok), state, {:continue, :look_after}}
-  end
+  # The copy leaves that node, which takes no agents any more.
+  def handle_call({:leave_copy, node}, from, %{peer: peer} = state) when peer != nil and node(peer) == node,
+    do: {:noreply, Copy.move(state, nil, from)}
 
   def handle_call({:leave_copy, _node}, _from, state), do: {:reply, :ok, state}
+
+  def handle_call(:settled?, _from, state), do: {:reply, Copy.settled?(state), state}
 
   # That node has more room for the copy.
   def handle_call({:move_copy, node}, from, state), do: {:noreply, Copy.move(state, node, from)}
@@ -330,7 +329,7 @@ defmodule ExPhil.Native.Fleet.Agent do
 
   # Whoever moves this agent hears of it once the copy is the owner.
   defp moved(%{mover: mover, moved_to: to} = state) when mover != nil and to != nil do
-    GenServer.reply(mover, {:ok, :moved})
+    GenServer.reply(mover, {:ok, {:moved, to}})
     Process.send_after(self(), :linger, @linger)
     {:noreply, %{state | mover: nil, session: nil}}
   end

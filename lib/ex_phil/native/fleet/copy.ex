@@ -27,11 +27,16 @@ defmodule ExPhil.Native.Fleet.Copy do
   def ensure(%{peer: nil} = state), do: if(copies?(state), do: make(state), else: {:ok, state})
   def ensure(state), do: {:ok, state}
 
+  @doc "Whether the agent has a copy that has answered, or can have none: its fleet has none, or no node takes it."
+  def settled?(%{peer: nil} = state), do: state.nowhere != nil or not copies?(state)
+  def settled?(state), do: state.lease != nil
+
   defp copies?(state), do: Directory.get(state.fleet, :config).copies > 0
 
   @doc """
-  Moves the copy to that node, where there is one that may be moved, and tells `from` when that is done. The new one is there before the old
-  one ends, so that the agent is without a copy for the time of two messages.
+  Moves the copy to that node, or where it is nil to any other one, where there is one that may be moved, and tells `from` when that is
+  done. The new one is there before the old one ends, so that the agent is without a copy for the time of two messages. Where no other
+  node takes it, it ends.
   """
   def move(%{peer: peer} = state, node, from) do
     if peer == nil or state.maker != nil or state.mover != nil or node(peer) == node do
@@ -98,7 +103,15 @@ defmodule ExPhil.Native.Fleet.Copy do
     {:retry, state}
   end
 
-  defp with_copy(state, {:made, :nowhere}, _since), do: {:ok, nowhere(state)}
+  defp with_copy(%{peer: nil} = state, {:made, :nowhere}, _since), do: {:ok, nowhere(state)}
+
+  defp with_copy(state, {:made, :nowhere}, _since) do
+    case let_go(state) do
+      {:ok, %{peer: nil} = state} -> {:ok, nowhere(state)}
+      {_, state} -> {:retry, state}
+    end
+  end
+
   defp with_copy(state, _failed, _since), do: {:retry, News.later(state, @again)}
 
   # Waits until the members change, or a node takes agents again.

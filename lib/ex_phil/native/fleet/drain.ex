@@ -5,18 +5,23 @@ defmodule ExPhil.Native.Fleet.Drain do
   alias ExPhil.Native.Error
   alias ExPhil.Native.Fleet.{Directory, Placing, View}
 
-  # Agents that are moved at once: each builds a session elsewhere, beside those that play.
+  # Agents that are moved at once: each builds a session elsewhere, beside those that play. Milliseconds: for the
+  # whole of it; for the copies of those that were moved, at the end.
   @at_once 4
   @timeout 60_000
+  @copies 10_000
   @pause 5
 
-  @doc "Takes no agents any more, and returns when there is none left: how many agents were moved."
+  @doc """
+  Takes no agents any more, and returns when there is none left and those that left have copies again, where other nodes take them: how many
+  agents were moved.
+  """
   @spec run(atom()) :: {:ok, non_neg_integer()} | {:error, Error.t()}
   def run(fleet) do
     Directory.put(fleet, :draining, true)
 
     if elsewhere?(fleet),
-      do: rounds(fleet, 0, now() + @timeout),
+      do: rounds(fleet, [], now() + @timeout),
       else: given_up(fleet, unavailable("no other node of the fleet takes agents"))
   end
 
@@ -29,14 +34,15 @@ defmodule ExPhil.Native.Fleet.Drain do
   defp rounds(fleet, moved, deadline) do
     results = ask_each(Directory.pids(fleet, :owner), :move)
     _ = ask_each(for({_copy, owner} <- Directory.copies(fleet), do: owner), {:leave_copy, node()})
-    moved = moved + Enum.count(results, &(&1 == {:ok, {:ok, :moved}}))
+    moved = for({:ok, {:ok, {:moved, to}}} <- results, do: to) ++ moved
 
     cond do
       error = Enum.find_value(results, &refused/1) ->
         given_up(fleet, error)
 
       Directory.pids(fleet, :owner) == [] and Directory.copies(fleet) == [] ->
-        {:ok, moved}
+        await_copies(Enum.filter(moved, &is_pid/1), now() + @copies)
+        {:ok, length(moved)}
 
       now() > deadline ->
         given_up(fleet, unavailable("agents did not leave in #{@timeout} ms"))
@@ -44,6 +50,16 @@ defmodule ExPhil.Native.Fleet.Drain do
       true ->
         Process.sleep(@pause)
         rounds(fleet, moved, deadline)
+    end
+  end
+
+  # An agent makes its copy as soon as it goes on in another place. Until then the death of one node would lose it.
+  defp await_copies(pids, deadline) do
+    waiting = for {pid, {:ok, false}} <- Enum.zip(pids, ask_each(pids, :settled?)), do: pid
+
+    if waiting != [] and now() < deadline do
+      Process.sleep(@pause)
+      await_copies(waiting, deadline)
     end
   end
 

@@ -153,7 +153,11 @@ defmodule ExPhil.Native.Fleet.News do
     do: {:ok, %{acknowledged(state, number) | asked: [], sent: number} |> deliver()}
 
   def heard(state, _number, :owner), do: {:given_up, state}
-  def heard(state, _number, {:refused, error}), do: {:ok, refused(state, error)}
+
+  def heard(state, number, {:refused, error}) do
+    {:ok, state} = heard(%{state | promoting: false}, number, :ok)
+    {:ok, refused(state, error)}
+  end
 
   defp acknowledged(%{pending: pending} = state, number),
     do: %{state | pending: Enum.take_while(pending, fn {newer, _} -> newer > number end)}
@@ -176,10 +180,10 @@ defmodule ExPhil.Native.Fleet.News do
   def down(state, :noconnection), do: %{state | monitor: nil, sent: 0, asked: []}
   def down(state, _ended), do: lost(%{state | monitor: nil})
 
-  @doc "The copy cannot become the owner: whoever wanted it is told so."
+  @doc "The copy cannot become the owner, and stays a copy: whoever wanted it is told so."
   def refused(state, error) do
     if state.mover, do: GenServer.reply(state.mover, {:error, error})
-    %{state | pending: [], asked: [], promoting: false, mover: nil}
+    %{state | promoting: false, mover: nil}
   end
 
   @doc "Without a copy. Whoever waits for it to take over is told to try again."

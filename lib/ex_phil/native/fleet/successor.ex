@@ -76,13 +76,14 @@ defmodule ExPhil.Native.Fleet.Successor do
   end
 
   defp learn_all(state, owner, newest, news) do
-    state = Enum.reduce(news, state, fn {number, one}, state -> known(%{state | sequence: number}, one) end)
+    {news, promotion} = Enum.split_while(news, fn {_, what} -> what != :promote end)
+    state = known_all(state, news)
 
-    case List.last(news) do
-      {_, :promote} ->
-        state |> play_warm(news) |> promoted(owner, newest)
+    case {promotion, List.last(news)} do
+      {[{number, :promote} | later], _} ->
+        %{state | sequence: number} |> play_warm(news) |> promoted(owner, newest, later)
 
-      {_, :end} ->
+      {[], {_, :end}} ->
         Directory.leave(state.fleet, :copy, state.key, self())
         acknowledge(owner, newest, :ok)
         {:stop, state}
@@ -99,6 +100,9 @@ defmodule ExPhil.Native.Fleet.Successor do
 
   # Longer than the owner's, whose clock may be a little slower.
   defp leased(%{lease_ms: time} = state), do: %{state | lease: Agent.now() + time + div(time, 8) + 1}
+
+  defp known_all(state, news),
+    do: Enum.reduce(news, state, fn {number, one}, state -> known(%{state | sequence: number}, one) end)
 
   defp known(state, :arm), do: %{state | armed: true}
   defp known(state, what) when what in [:promote, :end], do: state
@@ -150,7 +154,9 @@ defmodule ExPhil.Native.Fleet.Successor do
 
   # ---- becoming the owner ------------------------------------------------------------------------------------
 
-  defp promoted(state, owner, newest) do
+  # What an owner has played after it had promoted its copy comes with the promotion where the connection was lost
+  # in between. Nobody has got an answer to that, and its callers send it to the new owner.
+  defp promoted(state, owner, newest, later) do
     case owning(state) do
       {:ok, state} ->
         acknowledge(owner, newest, :ok)
@@ -158,7 +164,7 @@ defmodule ExPhil.Native.Fleet.Successor do
 
       {:error, error} ->
         acknowledge(owner, newest, {:refused, error})
-        {:ok, state}
+        {:ok, state |> known_all(later) |> play_warm(later)}
     end
   end
 
@@ -174,7 +180,7 @@ defmodule ExPhil.Native.Fleet.Successor do
     case taken do
       {:ok, state} ->
         Directory.count(state.fleet, :taken_over, 1)
-        {:look_after, state}
+        {:look_after, News.later(state)}
 
       {:error, error} ->
         Logger.error(
@@ -195,20 +201,9 @@ defmodule ExPhil.Native.Fleet.Successor do
       Placing.announce(state.fleet, state.key)
       now = Agent.now()
 
-      owner =
-        Agent.owner(%{
-          state
-          | peer: nil,
-            peer_member: nil,
-            monitor: nil,
-            lease: nil,
-            heir: {state.peer, state.sequence},
-            used: now,
-            exported: now,
-            pending: []
-        })
-
-      {:ok, News.later(owner)}
+      heir = {state.peer, state.sequence}
+      state = %{state | peer: nil, peer_member: nil, monitor: nil, lease: nil, pending: [], heir: heir}
+      {:ok, Agent.owner(%{state | used: now, exported: now})}
     end
   end
 

@@ -91,6 +91,13 @@ defmodule ExPhil.Native.Fleet.NewsTest do
     assert {:given_up, _} = state |> tell([1]) |> News.offer()
   end
 
+  test "a copy that cannot become the owner stays one, and what it has not got stays pending" do
+    copy = copy()
+    state = %{leased(copy) | promoting: true, mover: nil} |> News.order(:promote) |> tell([1])
+    assert %{promoting: false, pending: [{3, _}, {2, _}]} = News.refused(state, :why)
+    assert {:ok, %{promoting: false, pending: [{3, _}]}} = News.heard(state, 2, {:refused, :why})
+  end
+
   test "what was lost with a connection is sent again, all of it" do
     copy = copy()
     {:unconfirmed, state} = copy |> leased() |> tell([1]) |> News.offer()

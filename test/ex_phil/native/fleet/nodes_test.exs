@@ -180,6 +180,8 @@ defmodule ExPhil.Native.Fleet.NodesTest do
     # The agents play while they are moved.
     players = for {key, session} <- sessions, do: Task.async(fn -> play(fleet, key, session, 10..200) end)
     assert Fleet.drain(fleet, first) == {:ok, agents}
+    # Nothing is left to be done: each agent has a copy again.
+    assert %{agents: 6, copies: 6} = Fleet.info!(fleet)
     Task.await_many(players, :infinity)
     assert %{agents: 0, copies: 0, draining: true, moved: ^agents} = on(fleet, first)
 
@@ -196,6 +198,20 @@ defmodule ExPhil.Native.Fleet.NodesTest do
     assert message =~ "no other node"
     assert :ok = Fleet.undrain(fleet, second)
     for {key, session} <- sessions, do: play(fleet, key, session, 211..215)
+  end
+
+  test "after a drain another node may die: no agent is lost", context do
+    %{fleet: fleet, options: options, policy: policy} = context
+    start_here(options)
+    [{_, first}, {peer, second}, {_, third}] = for _ <- 1..3, do: start_there(options)
+    settled(fleet, [node(), first, second, third])
+    sessions = for key <- 1..12, do: {key, Policy.new_session!(policy, options[:session])}
+    for {key, session} <- sessions, do: play(fleet, key, session, 0..4)
+    settled(fleet, [node(), first, second, third])
+    assert {:ok, _} = Fleet.drain(fleet, first)
+    kill(peer)
+    for {key, session} <- sessions, do: play(fleet, key, session, 5..9)
+    assert %{agents: 12} = on(fleet, third)
   end
 
   test "other weights reach every node, one that joins later too", context do
