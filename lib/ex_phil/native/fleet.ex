@@ -246,7 +246,7 @@ defmodule ExPhil.Native.Fleet do
     with {:ok, timeout} <- Play.timeout(options) do
       case Caller.call(fleet, key, :stop, false, timeout) do
         {:error, _} = error -> error
-        _stopped_or_unknown -> Placing.forget(fleet, key)
+        _stopped_or_unknown -> Caller.here(fleet, fn -> Placing.forget(fleet, key) end)
       end
     end
   end
@@ -261,8 +261,7 @@ defmodule ExPhil.Native.Fleet do
   """
   fallible info(fleet :: name()) :: info()
 
-  def info(fleet),
-    do: if(Directory.here?(fleet), do: {:ok, Report.fleet(fleet)}, else: Caller.not_here(fleet))
+  def info(fleet), do: Caller.here(fleet, fn -> {:ok, Report.fleet(fleet)} end)
 
   @doc """
   Moves all agents and copies away from a node, for an upgrade; new ones do not come to it. Each agent's session is built on another
@@ -301,11 +300,11 @@ defmodule ExPhil.Native.Fleet do
            }
 
   def update(fleet, weights) when is_binary(weights) or (is_map(weights) and not is_struct(weights)) do
-    cond do
-      not Directory.here?(fleet) -> Caller.not_here(fleet)
-      View.quorum(fleet) != true -> Caller.no_majority(fleet)
-      true -> Caller.on_member(fleet, View.chair(fleet), Devices, :update, [fleet, weights])
-    end
+    Caller.here(fleet, fn ->
+      if View.quorum(fleet) == true,
+        do: Caller.on_member(fleet, View.chair(fleet), Devices, :update, [fleet, weights]),
+        else: Caller.no_majority(fleet)
+    end)
   end
 
   def update(_fleet, other),

@@ -81,6 +81,21 @@ defmodule ExPhil.Native.FleetTest do
     assert {:ok, _} = Fleet.act(fleet, :agent, 4, obs(4))
   end
 
+  test "the same inputs undo no frames, whichever call they come with", %{fleet: fleet, session: session} do
+    assert acts(session, 0..9) == for(number <- 0..9, do: Fleet.act!(fleet, :agent, number, obs(number)))
+    assert {:error, %Error{kind: :invalid_argument} = error} = Fleet.step(fleet, :agent, 7, obs(7))
+    assert error.message =~ "frame 7 was played with these inputs by act"
+    frames = for number <- 8..10, into: <<>>, do: obs(number)
+    assert {:error, %Error{argument: "frame_number"}} = Fleet.resimulate(fleet, :agent, 8, frames)
+    assert acts(session, [10]) == [Fleet.act!(fleet, :agent, 10, obs(10))]
+    # Other inputs among them go back, to the first frame that is asked for.
+    frames = obs(9) <> obs(110)
+    assert Fleet.resimulate!(fleet, :agent, 9, frames) == Policy.resimulate!(session, 2, frames)
+    assert {:error, %Error{message: message}} = Fleet.act(fleet, :agent, 10, obs(110))
+    assert message =~ "call step/5 or resimulate/5"
+    assert acts(session, [11]) == [Fleet.act!(fleet, :agent, 11, obs(11))]
+  end
+
   test "a gap is an error that names what is missing, and changes nothing", %{fleet: fleet, session: session} do
     assert acts(session, 0..3) == for(number <- 0..3, do: Fleet.act!(fleet, :agent, number, obs(number)))
     assert {:error, %Error{kind: :missing_frames, message: message}} = Fleet.act(fleet, :agent, 7, obs(7))
@@ -102,6 +117,11 @@ defmodule ExPhil.Native.FleetTest do
 
     assert message =~ "5 numbers, 20 bytes"
     assert {:error, %Error{argument: "frames"}} = Fleet.resimulate(fleet, :agent, 0, <<1>>)
+    assert {:ok, <<>>} = Fleet.resimulate(fleet, :agent, 0, <<>>)
+    long = :binary.copy(obs(0), 7)
+    assert {:error, %Error{kind: :limit_exceeded}} = Fleet.resimulate(fleet, :agent, 0, long)
+    # None of them began an agent.
+    assert %{agents: 0} = Fleet.info!(fleet)
     assert {:error, %Error{argument: "obs"}} = Fleet.step(fleet, :agent, 0, {:f32, {1, 5}, obs(0)})
     assert {:error, %Error{argument: "frame_number"}} = Fleet.act(fleet, :agent, 1.0, obs(0))
     assert {:error, %Error{argument: ":timeout"}} = Fleet.act(fleet, :agent, 0, obs(0), timeout: 0)
@@ -162,6 +182,60 @@ defmodule ExPhil.Native.FleetTest do
   end
 
   def session_of(key), do: [seed: key, history: key]
+
+  @tag fleet: [session: &__MODULE__.bad_session_of/1]
+  test "a function of the key that raises, or answers no options, is an error that says so", %{fleet: fleet} do
+    for {key, says} <- [{1, "** (RuntimeError) no"}, {2, "** (throw) :no"}, {3, ":no"}, {4, "device: 0"}] do
+      assert {:error, %Error{kind: :invalid_argument, argument: ":session", message: message}} =
+               Fleet.act(fleet, key, 0, obs(0))
+
+      assert message =~ says
+    end
+
+    assert {:ok, _} = Fleet.act(fleet, 5, 0, obs(0))
+  end
+
+  def bad_session_of(1), do: raise("no")
+  def bad_session_of(2), do: throw(:no)
+  def bad_session_of(3), do: :no
+  def bad_session_of(4), do: [device: 0]
+  def bad_session_of(5), do: []
+
+  test "while the fleet of this node begins anew, calls are errors at once", %{fleet: fleet} do
+    assert {:ok, _} = Fleet.act(fleet, :agent, 0, obs(0))
+    unavailable = &assert {:error, %Error{kind: :unavailable, message: "the fleet " <> _}} = &1.()
+
+    calls = [
+      fn -> Fleet.act(fleet, :agent, 1, obs(1)) end,
+      fn -> Fleet.stop(fleet, :agent) end,
+      fn -> Fleet.info(fleet) end,
+      fn -> Fleet.update(fleet, %{}) end,
+      fn -> Fleet.drain(fleet, node()) end
+    ]
+
+    # A row that is not there yet, or not any more.
+    [quorum] = :ets.take(fleet, :quorum)
+    [missing] = :ets.take(fleet, :missing)
+    unavailable.(hd(calls))
+    true = :ets.insert(fleet, [quorum, missing])
+    assert {:ok, _} = Fleet.act(fleet, :agent, 1, obs(1))
+
+    # After a frame was played, what is counted of it is no reason for an error. Its process counts too.
+    directory = Process.whereis(Module.concat(fleet, Directory))
+    :ok = :sys.suspend(directory)
+    [counters] = :ets.take(fleet, :counters)
+    assert {:ok, _} = Fleet.act(fleet, :agent, 2, obs(2))
+    true = :ets.insert(fleet, counters)
+
+    # Without the table; the supervisor does not start it again yet.
+    :ok = :sys.suspend(fleet)
+    monitor = Process.monitor(directory)
+    Process.exit(directory, :kill)
+    assert_receive {:DOWN, ^monitor, :process, _, _}
+    Enum.each(calls, unavailable)
+    :ok = :sys.resume(fleet)
+    Waiting.until(fn -> match?({:ok, _}, Fleet.act(fleet, :new, 0, obs(0))) end)
+  end
 
   test "an agent whose process ends without a copy is lost, and says so", %{fleet: fleet} do
     Fleet.act!(fleet, :agent, 0, obs(0))
@@ -327,6 +401,7 @@ defmodule ExPhil.Native.FleetTest do
           {[load: [device: 1]], ":load"},
           {[load: [backend: :auto]], ":load"},
           {[session: 1], ":session"},
+          {[session: [device: 0]], ":session"},
           {[copies: 2], ":copies"},
           {[lease: -1], ":lease"},
           {[export: 0], ":export"},

@@ -7,7 +7,8 @@ defmodule ExPhil.Native.Fleet.Agent do
 
   use GenServer, restart: :temporary, shutdown: :brutal_kill
 
-  alias ExPhil.Native.Fleet.{Copy, Devices, Directory, Frames, Log, News, Placing, Player, Successor, View}
+  alias ExPhil.Native.Fleet.{Copy, Devices, Directory, Frames, Log, News, Options, Placing, Player}
+  alias ExPhil.Native.Fleet.{Successor, View}
   alias ExPhil.Native.{Error, Policy}
 
   # Frames after which a state is exported even before its time.
@@ -87,9 +88,8 @@ defmodule ExPhil.Native.Fleet.Agent do
 
   @impl true
   def init({:owner, fleet, key}) do
-    state = new(fleet, key)
-
-    with {index, {policy, _} = place, generation} <- Devices.pick(fleet, Directory.get(fleet, :generation)),
+    with {:ok, state} <- new(fleet, key),
+         {index, {policy, _} = place, generation} <- Devices.pick(fleet, Directory.get(fleet, :generation)),
          {:ok, session} <- Devices.new_session(place, state.options),
          true <- Directory.enter(fleet, :owner, key, index) do
       log = Log.new(sizes(state, policy), generation)
@@ -101,19 +101,23 @@ defmodule ExPhil.Native.Fleet.Agent do
   end
 
   def init({:copy, fleet, %{key: key, owner: owner} = copy}) do
-    if Directory.enter(fleet, :copy, key, owner) do
-      state = %{new(fleet, key) | role: :copy, log: copy.log, sequence: copy.sequence}
+    with {:ok, state} <- new(fleet, key),
+         true <- Directory.enter(fleet, :copy, key, owner) do
+      state = %{state | role: :copy, log: copy.log, sequence: copy.sequence}
       {:ok, %{state | peer: owner, peer_member: copy.member, monitor: Process.monitor(owner)}}
     else
-      {:stop, :retry}
+      {:error, error} -> {:stop, error}
+      false -> {:stop, :retry}
     end
   end
 
   defp new(fleet, key) do
     %{session: session, lease: lease, late: late} = Directory.get(fleet, :config)
-    options = if is_function(session), do: session.(key), else: session
-    times = %{used: now(), exported: now(), lease_ms: lease, wait_ms: max(round(late / 4), 1)}
-    Map.merge(%__MODULE__{fleet: fleet, key: key, options: options}, times)
+
+    with {:ok, options} <- Options.session_of(session, key) do
+      times = %{used: now(), exported: now(), lease_ms: lease, wait_ms: max(round(late / 4), 1)}
+      {:ok, Map.merge(%__MODULE__{fleet: fleet, key: key, options: options}, times)}
+    end
   end
 
   defp sizes(%{fleet: fleet, options: options}, policy) do
@@ -141,7 +145,8 @@ defmodule ExPhil.Native.Fleet.Agent do
 
   def handle_call({:play, number, kind, obs, how_many}, _from, state) do
     if View.quorum(state.fleet) == true,
-      do: %{state | used: now(), heir: nil} |> Frames.play(number, kind, obs, how_many) |> answered(),
+      do:
+        %{state | used: now(), heir: nil} |> Frames.play(number, kind, obs, how_many) |> begun() |> answered(),
       else: {:reply, :retry, state}
   end
 
@@ -252,9 +257,21 @@ defmodule ExPhil.Native.Fleet.Agent do
 
   def handle_info(_other, state), do: {:noreply, state}
 
+  # An agent whose first frame is refused is none: it ends.
+  defp begun({reply, %{log: %{last: nil}} = state}) when reply != :retry do
+    case Copy.let_go(state) do
+      {:ok, %{peer: nil} = state} -> {:none, reply, state}
+      {_, state} -> {reply, state}
+    end
+  end
+
+  defp begun(played), do: played
+
   # ---- between frames, and after them ----------------------------------------------------------------------
 
   # A reply that holds once the copy has what led to it, or else once the caller knows what it may not have.
+  defp answered({:none, reply, state}), do: {:stop, :normal, reply, left(state)}
+
   defp answered({reply, state}) do
     case News.offer(state) do
       {:unconfirmed, state} -> {:reply, unconfirmed(reply, state), state, {:continue, :look_after}}

@@ -23,33 +23,52 @@ defmodule ExPhil.Native.Fleet.Caller do
   @spec call(atom(), term(), term(), boolean(), pos_integer()) ::
           {:ok, term()} | :unknown | {:error, Error.t()}
   def call(fleet, key, request, place, timeout) do
-    if Directory.here?(fleet),
-      do:
-        attempt(%{
-          fleet: fleet,
-          key: key,
-          request: request,
-          place: place,
-          deadline: now() + timeout,
-          timeout: timeout,
-          tries: 0
-        }),
-      else: not_here(fleet)
+    call = %{fleet: fleet, key: key, request: request, place: place, timeout: timeout, tries: 0}
+    here(fleet, fn -> attempt(Map.put(call, :deadline, now() + timeout)) end)
   end
 
-  @doc "The error of a fleet that does not run on this node."
-  @spec not_here(term()) :: {:error, Error.t()}
-  def not_here(fleet),
-    do: {:error, Error.invalid("fleet", "the name of an ExPhil.Native.Fleet that runs on #{node()}", fleet)}
+  @doc "What the function answers, which reads the table of this node's fleet; or the error of one that is not there, or ends meanwhile."
+  @spec here(term(), (() -> answer)) :: answer | {:error, Error.t()} when answer: term()
+  def here(fleet, function) do
+    if Directory.here?(fleet), do: function.(), else: not_here(fleet)
+  catch
+    :exit, reason ->
+      if Directory.gone?(reason), do: not_here(fleet), else: exit(reason)
+  end
+
+  # The supervisor is there from before the fleet begins until after it has ended. Of a table that is not there any
+  # more nobody knows whose it was.
+  defp not_here(fleet) do
+    if begins?(fleet),
+      do:
+        {:error,
+         Error.new(:unavailable, "", "the fleet #{inspect(fleet)} is starting or stopping on #{node()}")},
+      else:
+        {:error, Error.invalid("fleet", "the name of an ExPhil.Native.Fleet that runs on #{node()}", fleet)}
+  end
+
+  defp begins?(fleet) do
+    pid = is_atom(fleet) and Process.whereis(fleet)
+    is_pid(pid) and :proc_lib.translate_initial_call(pid) == {:supervisor, ExPhil.Native.Fleet, 1}
+  end
+
+  # What is noted of an answer that is there already.
+  defp note(function) do
+    function.()
+  catch
+    :exit, reason -> if Directory.gone?(reason), do: :ok, else: exit(reason)
+  end
 
   @doc "Counts frames that were answered in `elapsed` native units of time."
   @spec count(atom(), non_neg_integer(), integer()) :: :ok
   def count(fleet, frames, elapsed) do
-    Directory.count(fleet, :frames, frames)
-    late = Directory.get(fleet, :config).late
+    note(fn ->
+      Directory.count(fleet, :frames, frames)
+      late = Directory.get(fleet, :config).late
 
-    if System.convert_time_unit(elapsed, :native, :microsecond) > 1000 * late,
-      do: Directory.count(fleet, :late, 1)
+      if System.convert_time_unit(elapsed, :native, :microsecond) > 1000 * late,
+        do: Directory.count(fleet, :late, 1)
+    end)
 
     :ok
   end
@@ -89,7 +108,7 @@ defmodule ExPhil.Native.Fleet.Caller do
 
       answer ->
         # An agent that has not answered yet may be placed again.
-        if elem(answer, 0) == :ok, do: Directory.learn(call.fleet, call.key, pid)
+        if elem(answer, 0) == :ok, do: note(fn -> Directory.learn(call.fleet, call.key, pid) end)
         answer
     end
   end
@@ -137,7 +156,7 @@ defmodule ExPhil.Native.Fleet.Caller do
   end
 
   defp noted({:ok, _} = answer, row, _pid, %{fleet: fleet, key: key}) do
-    if row, do: Directory.confirmed(fleet, key)
+    if row, do: note(fn -> Directory.confirmed(fleet, key) end)
     answer
   end
 
@@ -172,19 +191,21 @@ defmodule ExPhil.Native.Fleet.Caller do
 
   @doc "The answer of `module.function` on a node of the fleet."
   def on_member(fleet, node, module, function, arguments) do
-    cond do
-      not Directory.here?(fleet) ->
-        not_here(fleet)
-
-      not is_map_key(View.get(fleet).members, node) ->
-        {:error, Error.invalid("node", "a node of the fleet", node)}
-
-      true ->
-        :erpc.call(node, module, function, arguments)
-    end
-  rescue
-    error in ErlangError ->
-      {:error,
-       Error.new(:unavailable, "node", "#{node} does not answer: #{inspect(error.original, limit: 8)}")}
+    here(fleet, fn ->
+      if is_map_key(View.get(fleet).members, node),
+        do: on_node(node, module, function, arguments),
+        else: {:error, Error.invalid("node", "a node of the fleet", node)}
+    end)
   end
+
+  defp on_node(node, module, function, arguments) do
+    :erpc.call(node, module, function, arguments)
+  rescue
+    error in ErlangError -> no_answer(node, error.original)
+  catch
+    :exit, reason -> no_answer(node, reason)
+  end
+
+  defp no_answer(node, why),
+    do: {:error, Error.new(:unavailable, "node", "#{node} does not answer: #{inspect(why, limit: 8)}")}
 end

@@ -26,19 +26,27 @@ defmodule ExPhil.Native.Fleet.Directory do
 
   defp process(fleet), do: Module.concat(fleet, Directory)
 
-  @doc "A value of the fleet on this node. Raises where the fleet does not run here."
+  @doc "A value of the fleet on this node. Exits where the fleet does not run here, or not yet: `gone?/1` knows the reason."
   @spec get(fleet(), term()) :: term()
   def get(fleet, name) do
-    [{_, value}] = :ets.lookup(fleet, name)
-    value
+    case row(fleet, name) do
+      {_, value} -> value
+      nil -> gone(fleet)
+    end
   end
+
+  defp gone(fleet), do: exit({:noproc, {__MODULE__, fleet}})
+
+  @doc "Whether a function of this module has exited for that reason because the fleet's table, or what it needs there, is gone."
+  @spec gone?(term()) :: boolean()
+  def gone?(reason), do: match?({:noproc, {__MODULE__, _}}, reason)
 
   @spec put(fleet(), term(), term()) :: true
   def put(fleet, name, value), do: :ets.insert(fleet, {name, value})
 
   @doc "Whether the fleet runs on this node."
   @spec here?(fleet()) :: boolean()
-  def here?(fleet), do: is_atom(fleet) and :ets.whereis(fleet) != :undefined and :ets.member(fleet, :view)
+  def here?(fleet), do: is_atom(fleet) and :ets.whereis(fleet) != :undefined and row(fleet, :view) != nil
 
   @doc "The process that plays the agent, by this node's table, or nil."
   @spec find(fleet(), term()) :: pid() | nil
@@ -46,10 +54,8 @@ defmodule ExPhil.Native.Fleet.Directory do
     do: at(fleet, {:owner, key}, 2) || at(fleet, {:known, key}, 2) || at(fleet, {:copy, key}, 3)
 
   defp at(fleet, name, position) do
-    case :ets.lookup(fleet, name) do
-      [row] -> elem(row, position - 1)
-      [] -> nil
-    end
+    row = row(fleet, name)
+    row && elem(row, position - 1)
   end
 
   @doc "The row of that name, or nil."
@@ -59,25 +65,35 @@ defmodule ExPhil.Native.Fleet.Directory do
       [row] -> row
       [] -> nil
     end
+  rescue
+    ArgumentError -> gone(fleet)
+  end
+
+  # The same of a change.
+  defp change(fleet, change) do
+    change.()
+  rescue
+    ArgumentError -> gone(fleet)
   end
 
   @doc "A caller found the agent there."
   @spec learn(fleet(), term(), pid()) :: true
   def learn(_fleet, _key, pid) when node(pid) == node(), do: true
-  def learn(fleet, key, pid), do: :ets.insert(fleet, {{:known, key}, pid})
+  def learn(fleet, key, pid), do: change(fleet, fn -> :ets.insert(fleet, {{:known, key}, pid}) end)
 
   @doc "The agent's owner answered, but its copy may not have this news of frames, oldest first."
   @spec put_unconfirmed(fleet(), term(), pid(), [{pos_integer(), tuple()}]) :: true
-  def put_unconfirmed(fleet, key, pid, news), do: :ets.insert(fleet, {{:unconfirmed, key}, pid, news})
+  def put_unconfirmed(fleet, key, pid, news),
+    do: change(fleet, fn -> :ets.insert(fleet, {{:unconfirmed, key}, pid, news}) end)
 
   @doc "The agent's copy has every frame that was answered."
   @spec confirmed(fleet(), term()) :: true
-  def confirmed(fleet, key), do: :ets.delete(fleet, {:unconfirmed, key})
+  def confirmed(fleet, key), do: change(fleet, fn -> :ets.delete(fleet, {:unconfirmed, key}) end)
 
   @doc "The agent was stopped: removes its rows. Called on every node."
   @spec forget(fleet(), term()) :: :ok
   def forget(fleet, key) do
-    for name <- [:known, :freed, :unconfirmed], do: :ets.delete(fleet, {name, key})
+    change(fleet, fn -> for name <- [:known, :freed, :unconfirmed], do: :ets.delete(fleet, {name, key}) end)
     :ok
   end
 

@@ -48,6 +48,8 @@ defmodule ExPhil.Native.Fleet.Frames do
 
   def catch_up(state, _owner, _news), do: {:ok, state}
 
+  defp play(%{log: %{last: nil}} = state, _number, _kind, []), do: {{:ok, []}, state}
+
   # The number of its first frame is the agent's first. Before that is answered the agent has a copy.
   defp play(%{log: %{last: nil}} = state, number, kind, frames) do
     case Copy.ensure(state) do
@@ -62,6 +64,7 @@ defmodule ExPhil.Native.Fleet.Frames do
 
     cond do
       rest == [] -> {{:ok, kept}, state}
+      same?(log, from, rest) -> {{:error, other_call(from, kind)}, state}
       from > log.last + 1 -> {{:error, gap(log.last, from)}, state}
       from < log.first -> {{:error, too_far(log.first, from)}, state}
       true -> advance(state, from, log.last + 1 - from, kind, rest, kept)
@@ -77,6 +80,27 @@ defmodule ExPhil.Native.Fleet.Frames do
   end
 
   defp kept(_log, _number, _kind, [], done), do: {Enum.reverse(done), []}
+
+  # Whether frames were played with these inputs, and none of these with others: then nothing is undone, whatever is
+  # called. An action does not say what the outputs were.
+  defp same?(log, number, [obs | _] = frames) do
+    match?({_, ^obs, _}, Log.fetch(log, number)) and
+      frames
+      |> Enum.with_index(number)
+      |> Enum.all?(fn {obs, number} -> number > log.last or match?({_, ^obs, _}, Log.fetch(log, number)) end)
+  end
+
+  defp other_call(number, kind) do
+    {asked, played} = if kind == :step, do: {"no outputs can", "act"}, else: {"no action can", "step"}
+    again = if kind == :step, do: "act/5 or resimulate_acts/5", else: "step/5 or resimulate/5"
+
+    Error.new(
+      :invalid_argument,
+      "frame_number",
+      "frame #{number} was played with these inputs by #{played}, so #{asked} be answered again, and the same inputs " <>
+        "undo no frames: call #{again}"
+    )
+  end
 
   defp advance(state, from, back, kind, frames, kept) do
     case Player.play(state.session, back, kind, frames) do

@@ -73,15 +73,31 @@ defmodule ExPhil.Native.Fleet.Options do
       else: Options.invalid(":load", "options of Policy.load/2 without :device and backend: :auto", options)
   end
 
+  @of_session "options of Policy.new_session/2 without :device"
+
   defp session(session) do
-    if is_function(session, 1) or Keyword.keyword?(session),
+    if is_function(session, 1) or without_device?(session),
       do: session,
-      else:
-        Options.invalid(
-          ":session",
-          "options of Policy.new_session/2, or a function of the key to them",
-          session
-        )
+      else: Options.invalid(":session", "#{@of_session}, or a function of the key to them", session)
+  end
+
+  defp without_device?(session), do: Keyword.keyword?(session) and not Keyword.has_key?(session, :device)
+
+  @doc "The session's options of that key, or the error of a function that raises or answers something else."
+  @spec session_of(keyword() | (term() -> keyword()), term()) :: {:ok, keyword()} | {:error, Error.t()}
+  def session_of(session, _key) when is_list(session), do: {:ok, session}
+
+  def session_of(function, key) do
+    options = function.(key)
+
+    if without_device?(options),
+      do: {:ok, options},
+      else: {:error, Error.invalid(":session", "a function to #{@of_session}", options)}
+  catch
+    kind, reason ->
+      why = Exception.format_banner(kind, reason, __STACKTRACE__)
+      text = "the fleet's :session function failed for the key #{inspect(key, limit: 8)}: #{why}"
+      {:error, Error.new(:invalid_argument, ":session", text)}
   end
 
   defp copies(copies) when copies in [0, 1], do: copies
