@@ -1,20 +1,20 @@
 defmodule ExPhil.Native.Fleet.Devices do
   @moduledoc false
   # The policy of a node's fleet, on all its devices (ExPhil.Native.Policy.load/2): loaded when the fleet
-  # starts and when its weights change. Agents read it from the fleet's table, with the device that is theirs.
-  # The weights of the generation before stay, for agents that have not changed over.
+  # starts and when its weights change (ExPhil.Native.Fleet.Weights). Agents read it from the fleet's table, with
+  # the device that is theirs.
 
   use GenServer
 
-  require Logger
-
-  alias ExPhil.Native.Fleet.{Agent, Directory, Log, Placing, Player, Sizes, View}
+  alias ExPhil.Native.Fleet.{Directory, Log, Player, Sizes, Weights}
   alias ExPhil.Native.{Error, Policy}
 
   # Sessions for which a device has memory from the start, and frames of a rehearsal: more than an agent has
   # played since its last exported state.
   @sessions 256
   @rehearsed 128
+  # Milliseconds before a node that has joined asks again for the fleet's weights.
+  @again 200
 
   @typedoc "A policy, and the index of one of its devices."
   @type place :: {Policy.t(), non_neg_integer()}
@@ -66,7 +66,7 @@ defmodule ExPhil.Native.Fleet.Devices do
   def update(fleet, source), do: GenServer.call(process(fleet), {:update, source}, :infinity)
 
   @doc "Loads weights beside the present ones. They are refused where the policy has other sizes."
-  @spec prepare(atom(), non_neg_integer(), Path.t() | map()) :: :ok | {:error, Error.t()}
+  @spec prepare(atom(), non_neg_integer() | :taken, Path.t() | map()) :: :ok | {:error, Error.t()}
   def prepare(fleet, generation, source) do
     present = fleet |> Directory.get({:policies, Directory.get(fleet, :generation)}) |> info_of()
 
@@ -80,35 +80,12 @@ defmodule ExPhil.Native.Fleet.Devices do
   defp info_of([]), do: nil
 
   @doc "Weights that were prepared are not used."
-  @spec discard(atom(), non_neg_integer()) :: true
+  @spec discard(atom(), non_neg_integer() | :taken) :: true
   def discard(fleet, generation), do: :ets.delete(fleet, {:policies, generation})
 
-  @doc "New agents have the prepared weights from now on, and the others from the frame that follows."
-  @spec commit(atom(), non_neg_integer(), Path.t() | map()) :: {:ok, non_neg_integer()}
-  def commit(fleet, generation, source) do
-    Directory.put(fleet, :source, source)
-    Directory.put(fleet, :generation, generation)
-    # A few at a time: the others play meanwhile.
-    changed =
-      fleet
-      |> Directory.pids(:owner)
-      |> Task.async_stream(&Agent.change_over(&1, generation), max_concurrency: 2, timeout: :infinity)
-      |> Enum.count(&(&1 == {:ok, :ok}))
-
-    for {{:policies, old}, _} <- :ets.match_object(fleet, {{:policies, :_}, :_}),
-        old < generation - 1,
-        do: discard(fleet, old)
-
-    {:ok, changed}
-  end
-
-  @doc "The generation of this node's weights and where they come from."
-  @spec current(atom()) :: {non_neg_integer(), Path.t() | map()}
-  def current(fleet), do: {Directory.get(fleet, :generation), Directory.get(fleet, :source)}
-
-  @doc "The nodes of the view are these: takes over the weights of the one with the newest."
-  @spec follow(atom(), [node()]) :: :ok
-  def follow(fleet, nodes), do: GenServer.cast(process(fleet), {:follow, nodes})
+  @doc "The nodes of the view have changed: takes over the fleet's weights, on this node or on another one."
+  @spec follow(atom(), node()) :: :ok
+  def follow(fleet, node \\ node()), do: GenServer.cast({process(fleet), node}, :follow)
 
   # ---- the process -------------------------------------------------------------------------------------------
 
@@ -121,6 +98,7 @@ defmodule ExPhil.Native.Fleet.Devices do
       Directory.put(fleet, :source, source)
       Directory.put(fleet, {:policies, 0}, places)
       Directory.put(fleet, :generation, 0)
+      Weights.first(fleet)
       {:ok, fleet}
     else
       {:error, error} -> {:stop, error}
@@ -217,60 +195,16 @@ defmodule ExPhil.Native.Fleet.Devices do
   defp loaded(_first, source, load), do: Policy.load(source, load)
 
   @impl true
-  def handle_call({:update, source}, _from, fleet) do
-    %{members: members} = View.get(fleet)
-    nodes = Map.keys(members)
-    generation = Directory.get(fleet, :generation) + 1
-
-    reply =
-      case everywhere(nodes, :prepare, [fleet, generation, source]) do
-        {:ok, _} ->
-          with {:ok, changed} <- everywhere(nodes, :commit, [fleet, generation, source]),
-               do: {:ok, %{generation: generation, agents: changed |> Keyword.values() |> Enum.sum()}}
-
-        {:error, _} = error ->
-          everywhere(nodes, :discard, [fleet, generation])
-          error
-      end
-
-    {:reply, reply, fleet}
-  end
+  def handle_call({:update, source}, _from, fleet), do: {:reply, Weights.update(fleet, source), fleet}
 
   @impl true
-  def handle_cast({:follow, nodes}, fleet) do
-    found = nodes |> :erpc.multicall(__MODULE__, :current, [fleet], 10_000)
+  def handle_cast(:follow, fleet), do: {:noreply, followed(fleet)}
 
-    {generation, source} =
-      for({:ok, found} <- found, do: found) |> Enum.max_by(&elem(&1, 0), fn -> {0, nil} end)
+  @impl true
+  def handle_info(:follow, fleet), do: {:noreply, followed(fleet)}
 
-    if generation > Directory.get(fleet, :generation) do
-      case prepare(fleet, generation, source) do
-        :ok ->
-          commit(fleet, generation, source)
-          Placing.wake(fleet)
-
-        {:error, error} ->
-          Logger.error("fleet #{inspect(fleet)}: weights of the fleet: #{error.message}")
-      end
-    end
-
-    {:noreply, fleet}
+  defp followed(fleet) do
+    if Weights.follow(fleet) == :later, do: Process.send_after(self(), :follow, @again)
+    fleet
   end
-
-  # {:ok, [{node, value}]}, or the first error.
-  defp everywhere(nodes, call, arguments) do
-    nodes
-    |> Enum.zip(:erpc.multicall(nodes, __MODULE__, call, arguments))
-    |> Enum.reduce_while({:ok, []}, fn
-      {node, {:ok, {:ok, value}}}, {:ok, done} -> {:cont, {:ok, [{node, value} | done]}}
-      {node, {:ok, value}}, {:ok, done} when value in [:ok, true] -> {:cont, {:ok, [{node, value} | done]}}
-      {node, {:ok, {:error, error}}}, _ -> {:halt, {:error, on_node(error, node)}}
-      {node, failed}, _ -> {:halt, {:error, on_node(failed, node)}}
-    end)
-  end
-
-  defp on_node(%Error{} = error, node), do: %{error | message: "#{node}: #{error.message}"}
-
-  defp on_node(failed, node),
-    do: Error.new(:unavailable, "", "#{node} did not take the weights: #{inspect(failed, limit: 8)}")
 end

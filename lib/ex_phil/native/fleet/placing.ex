@@ -6,7 +6,7 @@ defmodule ExPhil.Native.Fleet.Placing do
   # twice. Frames do not pass through here.
 
   alias ExPhil.Native.Error
-  alias ExPhil.Native.Fleet.{Agent, Directory, Spread, View}
+  alias ExPhil.Native.Fleet.{Agent, Directory, Spread, View, Weights}
 
   @timeout 5000
   # How many agents, and a sixteenth, may have come to a node since it said how busy it was. With more it is
@@ -152,20 +152,16 @@ defmodule ExPhil.Native.Fleet.Placing do
     :ok
   end
 
-  @doc "How busy this node is, and whether agents may come to it."
+  @doc "How busy this node is, and whether agents may come to it: `open` is `true`, `false`, or `:soon` where it has just joined."
   @spec load(atom()) :: map()
   def load(fleet) do
     %{owners: owners, copies: copies} = Directory.counters(fleet)
     devices = length(Directory.get(fleet, :devices))
-    open = devices > 0 and not Directory.get(fleet, :draining)
-
-    %{
-      owners: owners,
-      copies: copies,
-      devices: devices,
-      open: open,
-      generation: Directory.get(fleet, :generation)
-    }
+    ours = Weights.ours(fleet)
+    # Of a node that has not the fleet's weights, the number says nothing.
+    generation = if ours == true, do: Directory.get(fleet, :generation), else: -1
+    open = devices > 0 and not Directory.get(fleet, :draining) and ours
+    %{owners: owners, copies: copies, devices: devices, open: open, generation: generation}
   end
 
   @doc "The loads of those nodes that answer within so many milliseconds."
@@ -185,8 +181,7 @@ defmodule ExPhil.Native.Fleet.Placing do
   defp start(fleet, key, near, tag, reports) do
     case open(reports) do
       [] ->
-        {:error,
-         Error.new(:unavailable, "", "no node of the fleet takes agents: each has no device, or is drained")}
+        if Enum.any?(reports, fn {_, load} -> load.open != false end), do: :retry, else: nowhere()
 
       open ->
         {node, load} =
@@ -196,6 +191,11 @@ defmodule ExPhil.Native.Fleet.Placing do
 
         remote(node, :start, [fleet, key, tag, load.owners + @slack + div(load.owners, 16)], Agent)
     end
+  end
+
+  defp nowhere do
+    why = "each has no device, is drained, or has other weights"
+    {:error, Error.new(:unavailable, "", "no node of the fleet takes agents: #{why}")}
   end
 
   defp freed(key, last) do

@@ -11,7 +11,7 @@ defmodule ExPhil.Native.Fleet.View do
 
   require Logger
 
-  alias ExPhil.Native.Fleet.{Ballot, Devices, Directory, Reach, Spread}
+  alias ExPhil.Native.Fleet.{Ballot, Devices, Directory, Reach, Spread, Weights}
 
   # Milliseconds between attempts to decide a view, and to settle with another fleet.
   @again 10
@@ -51,10 +51,12 @@ defmodule ExPhil.Native.Fleet.View do
     hurry()
     :ok = :net_kernel.monitor_nodes(true)
     Directory.clear(fleet)
+    id = {System.os_time(), node()}
+    Weights.own(fleet, id)
 
     state = %{
       fleet: fleet,
-      view: %{id: {System.os_time(), node()}, number: 0, members: %{node() => self()}},
+      view: %{id: id, number: 0, members: %{node() => self()}},
       acceptor: Ballot.new(),
       round: 0,
       proposer: nil,
@@ -218,10 +220,16 @@ defmodule ExPhil.Native.Fleet.View do
   # ended.
   defp present(state, pid) do
     case state.view.members[node(pid)] do
-      ^pid -> watch(%{state | down: MapSet.delete(state.down, pid)}, pid)
+      ^pid -> back(state, pid)
       nil -> state
       ended -> state |> ended(ended) |> propose()
     end
+  end
+
+  defp back(state, pid) do
+    # What was said to all nodes meanwhile has not reached both sides.
+    if pid in state.down, do: Devices.follow(state.fleet)
+    watch(%{state | down: MapSet.delete(state.down, pid)}, pid)
   end
 
   defp probe(state, pid), do: if(pid in state.registered, do: Reach.probe(pid, self()))
@@ -297,8 +305,8 @@ defmodule ExPhil.Native.Fleet.View do
         for pid <- pids -- Map.values(old.members), do: Reach.look_up(pid, self())
         state = Reach.only(state, pids)
         state = Enum.reduce(pids, %{state | unsettled: drop_nodes(state.unsettled, members)}, &watch(&2, &1))
-        Devices.follow(fleet, Map.keys(members))
         state = Reach.publish(state)
+        Devices.follow(fleet)
         Spread.begin(fleet, Map.keys(members) -- Map.keys(old.members))
         state
 
