@@ -21,6 +21,7 @@
 #include "core/error.hpp"
 #include "core/trunk/load.hpp"
 #include "cuda/policy/gradient.hpp"
+#include "cuda/policy/gradient_pass.hpp"
 #include "cuda/policy/loader.hpp"
 
 namespace {
@@ -35,7 +36,8 @@ constexpr int kRuns = 201;
 void time_kernels(std::shared_ptr<cuda::Context> context, const Weights& weights,
                   const core::PolicySequences& sequences) {
   const cuda::PolicyGradient policy(context, weights);
-  bench::Timer timer(*context);
+  cuda::GradientStreams streams(*context);
+  bench::Timer timer(*context, streams.main());
   const cuda::DeviceBuffer sums = context->device_pool().allocate(policy.gradient_bytes());
   std::printf("kernels, medians of %d (an event pair around nothing takes %.1f us):\n", kRuns,
               timer.nothing_us());
@@ -54,9 +56,7 @@ void time_kernels(std::shared_ptr<cuda::Context> context, const Weights& weights
     }
     const double us = timer.median_us(
         kRuns,
-        [&](int, CUstream stream) {
-          policy.enqueue(stream, memory, sums.address(), false, !gradient, false);
-        },
+        [&](int, CUstream) { policy.enqueue(streams, memory, sums.address(), false, !gradient, false); },
         sums.address(), policy.gradient_bytes());
     std::printf("  %-30s %9.1f us\n", gradient ? "gradient (forward included)" : "forward", us);
   }

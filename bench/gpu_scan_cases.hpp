@@ -187,17 +187,19 @@ class DeviceCase {
 
 class Timer {
  public:
-  explicit Timer(cuda::Context& context)
+  // stream: where work is timed; null: on one of its own.
+  explicit Timer(cuda::Context& context, CUstream stream = nullptr)
       : context_(context),
         flush_(context.device_pool().allocate(kFlushBytes)),
-        stream_(context),
+        own_(context),
+        stream_(stream != nullptr ? stream : own_.handle()),
         begin_(context, cuda::Event::Timing::on),
         end_(context, cuda::Event::Timing::on) {}
 
   double median_us(int runs, const std::function<void(int, CUstream)>& body, CUdeviceptr poison,
                    std::size_t bytes) {
     std::vector<double> times;
-    const CUstream stream = stream_.handle();
+    const CUstream stream = stream_;
     for (int run = -2; run < runs; ++run) {
       context_.check(driver().cuMemsetD32Async(poison, 0x7fc00000u, bytes / 4, stream), "cuMemsetD32Async");
       context_.check(
@@ -220,7 +222,8 @@ class Timer {
  private:
   cuda::Context& context_;
   cuda::DeviceBuffer flush_;
-  cuda::StreamLease stream_;
+  cuda::StreamLease own_;
+  const CUstream stream_;
   cuda::Event begin_, end_;
 };
 

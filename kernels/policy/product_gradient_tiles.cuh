@@ -66,12 +66,10 @@ class Operand {
 
   // Begins to copy the next kTileDepth steps, of which left_in_k exist; zeros elsewhere.
   __device__ __forceinline__ void copy(float* tile, int left_in_k) {
-    if (left_ < kCount || left_in_k < kTileDepth) {
-      copy_ones<false>(tile, left_in_k);
-    } else if (aligned_) {
+    if (aligned_ && left_ == kCount && left_in_k >= kTileDepth) {
       copy_fours(tile);
     } else {
-      copy_ones<true>(tile, left_in_k);
+      copy_ones(tile, left_in_k);
     }
     from_ += kAlongK ? kTileDepth : kTileDepth * stride_;
   }
@@ -90,18 +88,16 @@ class Operand {
       device::copy_async<16>(tile + place<kAlongK>(i, k), from + j * kApart * stride_, true);
     }
   }
-  // kWhole: all of them exist.
-  template <bool kWhole>
+  // Not all at once: longer code takes longer to be fetched.
   __device__ __forceinline__ void copy_ones(float* tile, int left_in_k) const {
     constexpr int kAcross = kAlongK ? kTileDepth : kCount, kApart = kTileThreads / kAcross;
-    constexpr int kOnes = kCount * kTileDepth / kTileThreads, kTogether = kWhole ? kOnes : 1;
     const int across = thread() % kAcross;
     int down = thread() / kAcross;
     const float* from = from_ + down * stride_ + across;
-#pragma unroll kTogether
-    for (int j = 0; j < kOnes; ++j) {
+#pragma unroll 4
+    for (int j = 0; j < kCount * kTileDepth / kTileThreads; ++j) {
       const int i = kAlongK ? down : across, k = kAlongK ? across : down;
-      device::copy_async<4>(tile + place<kAlongK>(i, k), from, kWhole || (i < left_ && k < left_in_k));
+      device::copy_async<4>(tile + place<kAlongK>(i, k), from, i < left_ && k < left_in_k);
       down += kApart, from += kApart * stride_;
     }
   }

@@ -1,6 +1,8 @@
 // Streams and events; see stream.hpp.
 #include "cuda/device/stream.hpp"
 
+#include <algorithm>
+
 #include "cuda/device/context.hpp"
 #include "cuda/device/slow_call.hpp"
 
@@ -37,7 +39,8 @@ CUstream StreamPool::create(StreamPriority priority) {
   }
   int lowest = 0, highest = 0;
   context_.check(driver().cuCtxGetStreamPriorityRange(&lowest, &highest), "cuCtxGetStreamPriorityRange");
-  context_.check(driver().cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, highest),
+  const int number = priority == StreamPriority::high ? highest : std::max(highest, lowest - 1);
+  context_.check(driver().cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, number),
                  "cuStreamCreateWithPriority");
   return stream;
 }

@@ -11,8 +11,9 @@ namespace exphil::cuda {
 
 class Context;
 
-// Frames have streams of the highest priority, so that they do not queue behind scans and prefills.
-enum class StreamPriority { low, high };
+// Frames have streams of the highest priority, so that they do not queue behind scans and prefills. `middle`
+// is next to the lowest one.
+enum class StreamPriority { low, middle, high };
 
 // Safe from any thread.
 class StreamPool {
@@ -30,7 +31,7 @@ class StreamPool {
   CUstream create(StreamPriority priority);
 
   std::mutex mutex_;
-  std::vector<CUstream> free_[2];  // by their priority
+  std::vector<CUstream> free_[3];  // by their priority
 };
 
 // A leased stream. synchronize() waits and throws the error of the work. One thread at a time.

@@ -40,18 +40,18 @@ class PolicyGradient::Group {
         d_states_(n_.states.size()),
         memory_(*policy.context_, n_, shape(count)),
         download_(*policy.context_),
-        stream_(*policy.context_) {}
+        streams_(*policy.context_) {}
 
   // Returns when the results are in host memory, but for the weights' gradient.
   void run() {
     std::vector<ImageSegment> inputs = segments();
     if (call_.training != nullptr && all_.states == nullptr) {
       copy_in(inputs);
-      enqueue(stream_.handle());
+      enqueue(streams_.main());
     } else {
       upload(std::move(inputs));
     }
-    stream_.synchronize();
+    streams_.synchronize();
     download_.finish();
     put_states(final_states_, out_.states), put_states(d_states_, out_.d_states);
   }
@@ -61,16 +61,16 @@ class PolicyGradient::Group {
   void copy_in(const std::vector<ImageSegment>& inputs) const {
     for (const ImageSegment& input : inputs) {
       p_.context_->check(
-          driver().cuMemcpyHtoDAsync(memory_.address() + input.at, input.data, input.bytes, stream_.handle()),
+          driver().cuMemcpyHtoDAsync(memory_.address() + input.at, input.data, input.bytes, streams_.main()),
           "cuMemcpyHtoDAsync");
     }
   }
 
   void upload(std::vector<ImageSegment> inputs) {
     const std::size_t end = inputs.back().at + inputs.back().bytes;
-    upload_ = std::make_unique<Upload>(*p_.context_, stream_.handle(), memory_.address(), std::move(inputs),
+    upload_ = std::make_unique<Upload>(*p_.context_, streams_.main(), memory_.address(), std::move(inputs),
                                        std::vector<std::size_t>{end},
-                                       [this](std::size_t) { enqueue(stream_.handle()); });
+                                       [this](std::size_t) { enqueue(streams_.main()); });
     upload_->run();
   }
 
@@ -125,7 +125,7 @@ class PolicyGradient::Group {
   }
 
   void passes(CUstream stream) {
-    GradientPass pass(*p_.context_, stream, p_.kernels_, p_.values_, call_.weights, call_.gradient,
+    GradientPass pass(*p_.context_, streams_, p_.kernels_, p_.values_, call_.weights, call_.gradient,
                       first_ > 0, memory_);
     const TrainingPass* const training = call_.training;
     pass.forward(out_.outs != nullptr || training != nullptr);
@@ -173,7 +173,7 @@ class PolicyGradient::Group {
   GradientMemory memory_;
   Download download_;
   std::unique_ptr<Upload> upload_;
-  StreamLease stream_;
+  GradientStreams streams_;
 };
 
 namespace {
@@ -206,9 +206,9 @@ GradientShape PolicyGradient::shape(const PolicySequences& s, bool gradient, boo
   return shape;
 }
 
-void PolicyGradient::enqueue(CUstream stream, GradientMemory& memory, CUdeviceptr gradient, bool adds,
-                             bool outs, bool frames) const {
-  GradientPass pass(*context_, stream, kernels_, values_, on_device_.address(), gradient, adds, memory);
+void PolicyGradient::enqueue(GradientStreams& streams, GradientMemory& memory, CUdeviceptr gradient,
+                             bool adds, bool outs, bool frames) const {
+  GradientPass pass(*context_, streams, kernels_, values_, on_device_.address(), gradient, adds, memory);
   pass.forward(outs);
   if (memory.shape.gradient) pass.backward(frames);
 }

@@ -34,6 +34,8 @@ struct TrainingPass {
   std::function<void(CUstream stream)> update;
 };
 
+class GradientStreams;
+
 class PolicyGradient {
  public:
   // Uploads the weights and compiles the kernels. The context is current.
@@ -63,7 +65,7 @@ class PolicyGradient {
   // inputs.
   GradientShape shape(const core::PolicySequences& sequences, bool gradient, bool keeps_state,
                       bool by_state = false) const;
-  void enqueue(CUstream stream, GradientMemory& memory, CUdeviceptr gradient, bool adds, bool outs,
+  void enqueue(GradientStreams& streams, GradientMemory& memory, CUdeviceptr gradient, bool adds, bool outs,
                bool frames) const;
   const core::PolicyConfig& config() const { return weights_->config; }
   std::size_t gradient_bytes() const { return values_.bytes(); }

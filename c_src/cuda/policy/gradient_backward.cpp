@@ -7,13 +7,21 @@ namespace exphil::cuda {
 
 using core::Span;
 
+CUstream GradientStreams::fork() {
+  begin_.record(main_.handle());
+  begin_.make_wait(beside_.handle());
+  return beside_.handle();
+}
+
 void GradientPass::backward(bool frames) {
   frames_ = frames;
   written_ = {gradients(n_.outs)[0].data};
   for (std::size_t i = blocks_.size(); i-- > 0;) {
     enter(i);
+    if (i + 2 < blocks_.size()) streams_.join(i % 2);  // block i + 2 had the same memory
     backward_block();
   }
+  for (std::size_t i = 0; i < 2; ++i) streams_.join(i);
 }
 
 // What it leaves of gradients of rows is that of hidden, or of the frames.
@@ -25,9 +33,7 @@ void GradientPass::backward_block() {
     std::visit([this](const auto& p) { back(p); }, phase);
     if (block_ > 0 && core::writes(phase).vector == n_.hidden && !core::adds(phase)) replaced_hidden();
   }
-  run_weights();
-  kernels_.add_parts(stream_, m_.sums.sums());
-  m_.sums.restart();
+  finish_weights();
   biases_.clear();
   const float* const hidden = gradients(n_.hidden)[0].data;
   const bool has_hidden = written_.count(hidden) > 0;
@@ -54,6 +60,19 @@ void GradientPass::run_weights() {
   run_inputs();
   kernels_.run(stream_, weight_jobs_);
   weight_jobs_.clear();
+}
+
+// The block's sums for weights, beside what comes next. That changes the gradient of hidden, but not what
+// this block's phases have written.
+void GradientPass::finish_weights() {
+  run_inputs();
+  if (weight_jobs_.reads(gradients(n_.hidden)[0])) run_weights();
+  const CUstream beside = streams_.fork();
+  kernels_.run(beside, weight_jobs_);
+  weight_jobs_.clear();
+  kernels_.add_parts(beside, sums().sums());
+  sums().restart();
+  streams_.name(block_ % 2);
 }
 
 // ---- gradients of rows ----
@@ -126,8 +145,8 @@ void GradientPass::back(const core::Norm& p) {
   a.dy = dense_given(p.out);
   const Matrix dx = changed(p.in);
   a.dx = dx.data, a.adds = is_first(p.in.vector, dx) ? 0 : 1;
-  a.weight_parts = m_.sums.into(gradient(p.weight), blocks * p.repeats, p.in.size / p.repeats);
-  if (a.bias != nullptr) a.bias_parts = m_.sums.into(gradient(p.bias), blocks, p.in.size);
+  a.weight_parts = sums().into(gradient(p.weight), blocks * p.repeats, p.in.size / p.repeats);
+  if (a.bias != nullptr) a.bias_parts = sums().into(gradient(p.bias), blocks, p.in.size);
   kernels_.norm_back(stream_, a);
 }
 
@@ -139,8 +158,8 @@ void GradientPass::back(const core::Convolution& p) {
     dx.emplace_back(stored(p.in.vector, changed(rows)), rows.rows, rows.columns);
   }
   const std::int64_t parts = m_.shape.sequences * convolve_segments(m_.shape.seq);
-  float* const weights = m_.sums.into(gradient(p.weight), parts, p.in.size * p.taps);
-  float* const biases = m_.sums.into(gradient(p.bias), parts, p.in.size);
+  float* const weights = sums().into(gradient(p.weight), parts, p.in.size * p.taps);
+  float* const biases = sums().into(gradient(p.bias), parts, p.in.size);
   std::vector<policy::ConvolveArguments> runs = convolution(p);
   std::size_t next = 0;
   for (const ColumnRun& run : common_columns(dx, ds)) {
@@ -167,7 +186,7 @@ void GradientPass::weight_back(const core::Product& p, const std::vector<Matrix>
   std::int64_t row = p.first_row;
   for (const Matrix& dy : given) {
     float* const parts =
-        m_.sums.into(gradient(p.weight) + row * depth, parts_of_rows(dy.rows), dy.columns * depth);
+        sums().into(gradient(p.weight) + row * depth, parts_of_rows(dy.rows), dy.columns * depth);
     float* biases = bias_parts(p, row, dy);
     std::int64_t column = 0;
     for (const Matrix& x : rows_of(found(p.in.vector), p.in)) {
@@ -186,8 +205,8 @@ float* GradientPass::bias_parts(const core::Product& p, std::int64_t row, const 
     if (bias.d == given.data) to.push_back(bias.to);
   }
   if (to.empty()) return nullptr;
-  float* const parts = m_.sums.into(to[0], parts_of_rows(given.rows), given.columns);
-  for (std::size_t i = 1; i < to.size(); ++i) m_.sums.also_into(to[i], nullptr);
+  float* const parts = sums().into(to[0], parts_of_rows(given.rows), given.columns);
+  for (std::size_t i = 1; i < to.size(); ++i) sums().also_into(to[i], nullptr);
   return parts;
 }
 
@@ -199,7 +218,7 @@ void GradientPass::bias_back(core::WeightId bias, const Span& span, const float*
     return;
   }
   PartialSums now;
-  now.set_adds(m_.sums.adds());
+  now.set_adds(sums().adds());
   now.add(d, gradient(bias), m_.shape.rows(), span.size);
   kernels_.add_parts(stream_, now.sums());
 }

@@ -6,11 +6,12 @@ namespace exphil::cuda {
 
 using core::Span;
 
-GradientPass::GradientPass(Context& context, CUstream stream, const GradientKernels& kernels,
+GradientPass::GradientPass(Context& context, GradientStreams& streams, const GradientKernels& kernels,
                            const GradientValues& values, CUdeviceptr weights, CUdeviceptr gradient, bool adds,
                            GradientMemory& memory)
     : context_(context),
-      stream_(stream),
+      streams_(streams),
+      stream_(streams.main()),
       kernels_(kernels),
       values_(values),
       n_(values.network()),
@@ -18,7 +19,7 @@ GradientPass::GradientPass(Context& context, CUstream stream, const GradientKern
       gradient_(gradient),
       m_(memory),
       blocks_(blocks_of(n_)) {
-  m_.sums.set_adds(adds);
+  for (PartialSums& sums : m_.sums) sums.set_adds(adds);
   later_parts_.set_adds(true);
 }
 

@@ -215,13 +215,13 @@ void GradientPass::back(const core::HeadRecurrence& p) {
   a.d_value = stored(p.value);
   if (p.a != core::kNone) a.a_parts = negative_exp_parts(p.a, count * tiles, p.heads());
   const bool of_heads = p.skips == p.heads();
-  a.d_parts = m_.sums.into(gradient(p.d), of_heads ? count * tiles : count, p.skips);
+  a.d_parts = sums().into(gradient(p.d), of_heads ? count * tiles : count, p.skips);
   const bool of_channels = p.rule == formulas::HeadRule::delta;
   if (of_channels) a.dt_parts = stored(p.rate);
   if (p.value_before) a.d_value_before = stored(p.value_before);
-  if (p.scale != core::kNone) a.scale_parts = m_.sums.into(gradient(p.scale), count, p.ranks * p.value.size);
+  if (p.scale != core::kNone) a.scale_parts = sums().into(gradient(p.scale), count, p.ranks * p.value.size);
   // These are needed at once, and no group adds to those of another.
-  PartialSums now = m_.sums.rest();
+  PartialSums now = sums().rest();
   const auto parts_of = [&](const core::Span& span, std::int64_t parts) { return summed(span, parts, now); };
   if (!of_channels) a.dt_parts = parts_of(p.rate, tiles);
   a.key_parts = parts_of(p.key, tiles * p.heads() / p.groups);

@@ -142,18 +142,20 @@ class Layout {
     for (std::size_t i = 0; i < blocks_.size(); ++i) take_block(i);
   }
 
-  // Blocks are one after another.
+  // Every second block has the same memory.
   void take_gradients() {
     if (m_.shape.by_state) take_states(m_.d_states);
     take(0, m_.gradients, n_.frame), take(0, m_.gradients, n_.hidden);
-    const Places start = plan.places();
-    Places end = start;
-    for (std::size_t i = 0; i < blocks_.size(); ++i) {
-      plan.go_to(start);
-      for (const core::Phase& phase : *blocks_[i]) take_gradient(i, core::writes(phase).vector);
-      if (plan.places().bytes() > end.bytes()) end = plan.places();
+    for (std::size_t first = 0; first < m_.sums.size(); ++first) {
+      const Places start = plan.places();
+      Places end = start;
+      for (std::size_t i = first; i < blocks_.size(); i += m_.sums.size()) {
+        plan.go_to(start);
+        for (const core::Phase& phase : *blocks_[i]) take_gradient(i, core::writes(phase).vector);
+        if (plan.places().bytes() > end.bytes()) end = plan.places();
+      }
+      plan.go_to(end);
     }
-    plan.go_to(end);
   }
 
   Plan plan;
@@ -242,7 +244,7 @@ GradientMemory::GradientMemory(Context& context, const Network& network, const G
   Layout layout(network, pieces, *this);
   layout.take_inputs();
   layout.take_results();
-  float* parts = nullptr;
+  std::array<float*, 2> parts{};
   std::size_t scratch = 0;
   std::int64_t part_floats = 0;
   if (shape.gradient) {
@@ -252,7 +254,7 @@ GradientMemory::GradientMemory(Context& context, const Network& network, const G
       part_floats = std::max(part_floats, PartFloats(shape, pieces[i]).of(*all[i]));
       bytes = std::max(bytes, scan_bytes(context, *all[i], shape));
     }
-    layout.plan.take(parts, part_floats);
+    for (float*& part : parts) layout.plan.take(part, part_floats);
     scratch = layout.plan.take_bytes(bytes);
   }
   memory_ = context.device_pool().allocate(layout.plan.places().bytes());
@@ -260,7 +262,7 @@ GradientMemory::GradientMemory(Context& context, const Network& network, const G
   const auto hidden = static_cast<std::size_t>(network.hidden);
   blocks.front().vectors[hidden] = blocks.front().hidden;
   for (std::size_t i = 1; i < blocks.size(); ++i) blocks[i].vectors[hidden] = blocks[i - 1].hidden;
-  sums = PartialSums(parts, part_floats);
+  for (std::size_t i = 0; i < sums.size(); ++i) sums[i] = PartialSums(parts[i], part_floats);
   scan_scratch = address() + scratch;
 }
 

@@ -5,6 +5,7 @@
 
 #include <cuda.h>
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -44,7 +45,8 @@ struct GradientBlock {
   VectorRows hidden;                // as the block leaves it
   std::vector<Matrix> active_dt;    // by phase: of a scan of policy/gradient_scan.cu that activates dt itself
   std::vector<Matrix> cell_states;  // by phase: a state of a cell before each frame, where no recall has it
-  // Of what its phases write, but for hidden and outs. They share their memory with those of other blocks.
+  // Of what its phases write, but for hidden and outs. They share their memory with those of every second
+  // block: what a block leaves is still read while the next one is computed.
   // What scales a scan's inputs has a column for each channel: their sum is it.
   std::vector<VectorRows> gradients;
 };
@@ -61,7 +63,7 @@ class GradientMemory {
   // {sequences, rows, columns} by their ids; null: those of a new agent, and not wanted.
   std::vector<float*> states, final_states, d_states;
   float *targets = nullptr, *mask = nullptr;  // {rows, target_columns}, {rows}: four bytes each; uploaded
-  PartialSums sums;
+  std::array<PartialSums, 2> sums;            // of blocks of even and of odd number
   CUdeviceptr scan_scratch = 0;
 
   // Rows for a while, beside those above: of a part of a gradient where a kernel cannot add to it.

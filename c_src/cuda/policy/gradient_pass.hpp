@@ -1,5 +1,6 @@
-// The forward and backward pass of one group of sequences through a policy: a chain of kernels on one stream,
-// without synchronisation. Used by cuda/policy/gradient.cpp and its benchmark. Any thread, with the context
+// The forward and backward pass of one group of sequences through a policy: a chain of kernels on a stream,
+// and beside it the sums for the weights of a block while the block before it is computed. No
+// synchronisation. Used by cuda/policy/gradient.cpp and its benchmark. Any thread, with the context
 // current.
 //
 // Each pass walks the phases of each block and has one function for each kind of phase: forward() and back().
@@ -12,6 +13,7 @@
 
 #include <cuda.h>
 
+#include <array>
 #include <cstdint>
 #include <set>
 #include <vector>
@@ -24,10 +26,34 @@
 
 namespace exphil::cuda {
 
+// Two streams. Work beside the main one is of a lower priority: a walk of a recurrent cell, which leaves a
+// third of the multiprocessors idle, is not kept from its place by it. One pass at a time.
+class GradientStreams {
+ public:
+  explicit GradientStreams(Context& context)
+      : beside_(context),
+        main_(context, StreamPriority::middle),
+        begin_(context),
+        ends_{Event(context), Event(context)} {}
+
+  CUstream main() const { return main_.handle(); }
+  void synchronize() { main_.synchronize(); }
+  // The other stream, whose later work comes after all that main() has been given.
+  CUstream fork();
+  // What the other stream has been given so far is number 0 or 1; later work on main() waits for that.
+  void name(std::size_t number) { ends_[number].record(beside_.handle()); }
+  void join(std::size_t number) { ends_[number].make_wait(main_.handle()); }
+
+ private:
+  StreamLease beside_, main_;
+  Event begin_;
+  std::array<Event, 2> ends_;
+};
+
 class GradientPass {
  public:
   // weights, gradient: device memory of the values' layout. adds: the gradient is added to.
-  GradientPass(Context& context, CUstream stream, const GradientKernels& kernels,
+  GradientPass(Context& context, GradientStreams& streams, const GradientKernels& kernels,
                const GradientValues& values, CUdeviceptr weights, CUdeviceptr gradient, bool adds,
                GradientMemory& memory);
 
@@ -147,9 +173,13 @@ class GradientPass {
   void bias_back(core::WeightId bias, const core::Span& span, const float* d);
   void run_inputs();
   void run_weights();
+  void finish_weights();
+
+  PartialSums& sums() { return m_.sums[block_ % 2]; }
 
   Context& context_;
-  const CUstream stream_;
+  GradientStreams& streams_;
+  const CUstream stream_;  // streams_.main()
   const GradientKernels& kernels_;
   const GradientValues& values_;
   const core::Network& n_;

@@ -121,9 +121,9 @@ void GradientPass::forward(const core::SelectiveScan& p) {
 }
 
 float* GradientPass::negative_exp_parts(core::WeightId id, std::int64_t parts, std::int64_t count) {
-  float* const room = m_.sums.into(gradient(id), parts, count);
+  float* const room = sums().into(gradient(id), parts, count);
   const core::WeightId source = n_.weight(id).negative_exp_of;
-  if (source != core::kNone) m_.sums.also_into(gradient(source), weight(id));
+  if (source != core::kNone) sums().also_into(gradient(source), weight(id));
   return room;
 }
 
@@ -139,7 +139,7 @@ void GradientPass::back(const core::SelectiveScan& p) {
   at[ScanOperand::grad_c] = address(stored(p.c));
   at[ScanOperand::grad_z] = address(stored(p.z));
   at[ScanOperand::grad_a] = address(negative_exp_parts(p.a, 1, p.x.size * p.b.size));
-  at[ScanOperand::grad_d] = address(m_.sums.into(gradient(p.d), 1, p.x.size));
+  at[ScanOperand::grad_d] = address(sums().into(gradient(p.d), 1, p.x.size));
   enqueue_scan_gradient(context_, stream_, scan_shape(p, m_.shape, true), at, m_.scan_scratch);
   bias_back(p.dt_bias, p.dt, d_dt);
   settle();
@@ -152,9 +152,9 @@ void GradientPass::own_scan_back(const core::SelectiveScan& p) {
   a.ds = stored(p.x), a.ddt = stored(p.dt), a.dz = stored(p.z);
   if (p.input_dt) a.d_input_dt = stored(p.input_dt.vector, gradients(p.input_dt.vector)[0]);
   a.a_parts = negative_exp_parts(p.a, count, p.x.size * p.b.size);
-  a.d_parts = m_.sums.into(gradient(p.d), count, p.x.size);
+  a.d_parts = sums().into(gradient(p.d), count, p.x.size);
   // These are needed at once, and no group adds to those of another.
-  PartialSums now = m_.sums.rest();
+  PartialSums now = sums().rest();
   const auto part_of = [&](const core::Span& span) {
     const Matrix to = changed(span);
     now.set_adds(!is_first(span.vector, to));

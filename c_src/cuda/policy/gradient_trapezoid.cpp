@@ -82,7 +82,7 @@ void GradientPass::back(const core::Angle& p) {
   run_inputs();
   policy::GradientAngleArguments a = angles(p);
   a.d_turn = dense_given(p.out);
-  PartialSums now = m_.sums.rest();
+  PartialSums now = sums().rest();
   a.rate_parts = summed(p.rate, p.heads(), now), a.dt_parts = summed(p.dt, p.angles(), now);
   kernels_.trapezoid(stream_, "policy_gradient_angle_back", a.sequences * p.heads() * p.angles(), a);
   kernels_.add_parts(stream_, now.sums());
@@ -111,7 +111,7 @@ void GradientPass::back(const core::Rotation& p) {
   policy::GradientRotationArguments a = rotation(p);
   a.d_out = dense_given(p.out);
   a.d_in = stored(p.in), a.d_turn = stored(p.turn);
-  a.bias_parts = m_.sums.into(gradient(p.bias), a.rows, p.out.size);
+  a.bias_parts = sums().into(gradient(p.bias), a.rows, p.out.size);
   kernels_.trapezoid(stream_, "policy_gradient_rotation_back", a.rows * p.heads * (p.size() - p.angles()), a);
   kernels_.trapezoid(stream_, "policy_gradient_rotation_input_back", a.rows * p.in.size, a);
   settle();
@@ -163,7 +163,7 @@ void GradientPass::back(const core::RankScale& p) {
   policy::GradientRankArguments a = ranks(p), of_input = a;
   a.d_out = dense_given(p.out);
   const std::int64_t blocks = norm_blocks(a.rows), weights = p.heads * p.ranks * p.channels();
-  a.weight_parts = m_.sums.into(gradient(p.weight), blocks, weights);
+  a.weight_parts = sums().into(gradient(p.weight), blocks, weights);
   kernels_.trapezoid(stream_, "policy_gradient_ranks_back", blocks * weights, a);
   of_input.in = a.d_out, of_input.back = p.back ? 0 : 1, of_input.out = stored(p.in);
   kernels_.trapezoid(stream_, "policy_gradient_ranks", a.rows * p.in.size, of_input);
