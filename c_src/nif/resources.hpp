@@ -2,8 +2,9 @@
 //
 // A resource's destructor runs on a normal scheduler at an unknown time, so it only passes its object to
 // core's reaper; a result's bytes return to their pool under a mutex. Many threads read a handle
-// concurrently, and only update_policy() and train_step() change one, a policy's; the objects it points to do
-// their own locking.
+// concurrently, and the objects it points to do their own locking. Calls change three things in a handle:
+// update_policy() and train_step() what a policy's holds and await_tick() a clock's alarm, by atomic
+// accesses; a gathered frame a session's `gathered`, by whoever has set `gathers`.
 #pragma once
 
 #include <atomic>

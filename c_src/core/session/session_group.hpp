@@ -24,8 +24,8 @@ class Session;
 class SessionGroup {
  public:
   // The order of the sessions is that of the rows of obs and out. Throws invalid_argument where there are
-  // none, mismatch unless all are of one model. The sessions outlive every use of the group but step_if() and
-  // act_if(), and its end.
+  // none, mismatch unless all are of one model. The sessions exist during every call but step_if() and
+  // act_if(); they may end before the group does.
   explicit SessionGroup(std::vector<Session*> sessions);
 
   // For a group of many calls. Throws invalid_argument where a session appears twice, which otherwise each

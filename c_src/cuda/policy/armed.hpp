@@ -26,7 +26,8 @@ class ArmedLaunches {
   // Gives launch `number` its observation, {d_input}. False where it was cancelled, or has ended. It may
   // still end without the step after true was returned: see ended().
   bool ring(unsigned number, const float* obs);
-  // Whether launch `number` has ended. Its outputs are complete then, or never come.
+  // Whether launch `number` or a later one has ended without its step: the outputs of `number` are complete
+  // then, or never come. False for one that ended with its step, until a later one ends without.
   bool ended(unsigned number) const {
     return static_cast<int>(last_ended() - number) >= 0;  // the launches of a stream end in their order
   }

@@ -1,5 +1,5 @@
 // A policy's frame in two parts: core::SplitStep over policy_step. Made by cuda/policy/policy.cpp, one for
-// each session. One thread at a time.
+// each session that carries a state and for each core::ScratchStep. One thread at a time.
 //
 // With latency: :armed it also launches the frame after the current one ahead of its observation, while it
 // waits for the current one's outputs. It reads the slot that the current frame writes. Every change of a

@@ -1,7 +1,8 @@
 // Device memory for the recurrent states of one policy's sessions and snapshots: equal slots in chunks that
 // are kept as long as the policy or a state exists. Taking and returning a slot does no device work (except
-// to allocate a chunk), so any thread may free a state. The code that takes a slot clears it on the policy's
-// stream, after all work that was enqueued for the slot's previous owner.
+// to allocate a chunk), so any thread may free a state. A slot has the values of
+// its previous owner. Whoever takes it overwrites them after all work that was enqueued for that owner: a new
+// session clears it on the policy's stream, a frame writes the next state.
 #pragma once
 
 #include <cuda.h>
