@@ -13,6 +13,7 @@
 #include "cuda/device/driver.hpp"
 #include "cuda/device/memory.hpp"
 #include "cuda/device/pinned_pages.hpp"
+#include "cuda/device/quiet_context.hpp"
 #include "cuda/device/slow_call.hpp"
 
 namespace exphil::cuda {
@@ -125,11 +126,11 @@ class PoolState {
 
   // Results are ignored: on a lost device, or one that is shutting down, there is nothing left to free.
   void release(const std::vector<Block>& blocks) {
-    if (blocks.empty() || driver().cuCtxPushCurrent(context_) != CUDA_SUCCESS) return;
+    if (blocks.empty()) return;
+    const QuietContext current(context_);
+    if (!current.pushed()) return;
     const SlowCall slow(armed_);
     for (const Block& block : blocks) free_block(block);
-    CUcontext previous;
-    driver().cuCtxPopCurrent(&previous);
   }
 
   const CUcontext context_;

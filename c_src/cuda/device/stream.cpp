@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cuda/device/context.hpp"
+#include "cuda/device/quiet_context.hpp"
 #include "cuda/device/slow_call.hpp"
 
 namespace exphil::cuda {
@@ -56,25 +57,23 @@ void StreamPool::give(CUstream stream, StreamPriority priority) noexcept {
 
 void StreamPool::destroy(CUstream stream) noexcept {
   // Results are ignored: on a lost or closing device nothing can be destroyed.
-  if (driver().cuCtxPushCurrent(context_.handle()) != CUDA_SUCCESS) return;
+  const QuietContext current(context_.handle());
+  if (!current.pushed()) return;
   const SlowCall slow(&context_.armed());
   driver().cuStreamDestroy(stream);
-  CUcontext previous;
-  driver().cuCtxPopCurrent(&previous);
 }
 
 StreamLease::StreamLease(Context& context, StreamPriority priority)
     : context_(context), priority_(priority), stream_(context.streams().take(priority)) {}
 
 StreamLease::~StreamLease() {
-  if (driver().cuCtxPushCurrent(context_.handle()) != CUDA_SUCCESS) {
+  const QuietContext current(context_.handle());
+  if (!current.pushed()) {
     context_.streams().destroy(stream_);
     return;
   }
   context_.armed().cancel();
-  CUresult result = driver().cuStreamSynchronize(stream_);
-  CUcontext previous;
-  driver().cuCtxPopCurrent(&previous);
+  const CUresult result = driver().cuStreamSynchronize(stream_);
   context_.note(result, "cuStreamSynchronize");
   // A stream that cannot be synchronised is in an abandoned graph capture or on a lost device.
   result == CUDA_SUCCESS ? context_.streams().give(stream_, priority_) : context_.streams().destroy(stream_);
@@ -93,11 +92,8 @@ Event::Event(Context& context, Timing timing) : context_(context) {
 }
 
 Event::~Event() {
-  // If the push fails, the context may still be current.
-  const bool pushed = driver().cuCtxPushCurrent(context_.handle()) == CUDA_SUCCESS;
+  const QuietContext current(context_.handle());
   driver().cuEventDestroy(event_);
-  CUcontext previous;
-  if (pushed) driver().cuCtxPopCurrent(&previous);
 }
 
 void Event::record(CUstream stream) {

@@ -1,5 +1,6 @@
 #include "cuda/policy/group_memory.hpp"
 
+#include "cuda/device/quiet_context.hpp"
 #include "cuda/policy/state_arena.hpp"
 
 namespace exphil::cuda {
@@ -18,13 +19,11 @@ CudaGroupMemory::CudaGroupMemory(std::shared_ptr<Context> context, std::int64_t 
 
 CudaGroupMemory::~CudaGroupMemory() {
   *held_ -= products_.bytes();
-  const bool pushed = driver().cuCtxPushCurrent(context_->handle()) == CUDA_SUCCESS;
+  const QuietContext current(context_->handle());
   context_->armed().cancel();
   for (const Event& event : written_) {
     context_->note(driver().cuEventSynchronize(event.handle()), "cuEventSynchronize");
   }
-  CUcontext previous;
-  if (pushed) driver().cuCtxPopCurrent(&previous);
 }
 
 bool CudaGroupMemory::has(const core::State* const* states, std::int64_t count) const {

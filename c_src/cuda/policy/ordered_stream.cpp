@@ -1,5 +1,7 @@
 #include "cuda/policy/ordered_stream.hpp"
 
+#include "cuda/device/quiet_context.hpp"
+
 namespace exphil::cuda {
 
 OrderedStream::OrderedStream(Context& context) : context_(context), doorbell_(context.armed()) {
@@ -11,18 +13,14 @@ OrderedStream::OrderedStream(Context& context) : context_(context), doorbell_(co
 
 OrderedStream::~OrderedStream() {
   drain();
-  if (driver().cuCtxPushCurrent(context_.handle()) != CUDA_SUCCESS) return;
-  driver().cuStreamDestroy(stream_);
-  CUcontext previous;
-  driver().cuCtxPopCurrent(&previous);
+  const QuietContext current(context_.handle());
+  if (current.pushed()) driver().cuStreamDestroy(stream_);
 }
 
 void OrderedStream::drain() noexcept {
   context_.armed().cancel();
-  if (driver().cuCtxPushCurrent(context_.handle()) != CUDA_SUCCESS) return;
-  context_.note(driver().cuStreamSynchronize(stream_), "cuStreamSynchronize");
-  CUcontext previous;
-  driver().cuCtxPopCurrent(&previous);
+  const QuietContext current(context_.handle());
+  if (current.pushed()) context_.note(driver().cuStreamSynchronize(stream_), "cuStreamSynchronize");
 }
 
 }  // namespace exphil::cuda

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cuda/device/quiet_context.hpp"
 #include "cuda/device/slow_call.hpp"
 
 namespace exphil::cuda {
@@ -28,13 +29,9 @@ RowGraphs::~RowGraphs() {
 
 void RowGraphs::destroy(const Graph& graph) {
   if (graph.executable == nullptr) return;
-  const bool pushed = driver().cuCtxPushCurrent(context_.handle()) == CUDA_SUCCESS;
-  {
-    const SlowCall slow(&context_.armed());
-    driver().cuGraphExecDestroy(graph.executable);
-  }
-  CUcontext previous;
-  if (pushed) driver().cuCtxPopCurrent(&previous);
+  const QuietContext current(context_.handle());
+  const SlowCall slow(&context_.armed());
+  driver().cuGraphExecDestroy(graph.executable);
 }
 
 RowGraphs::Graph& RowGraphs::find(const Key& key) {
