@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "nif/functions.hpp"
+#include "nif/own_env.hpp"
 
 namespace exphil::nif {
 
@@ -21,22 +22,15 @@ struct TickReceiver {
   ErlNifPid process{};
   std::mutex mutex;  // of what follows; held for a microsecond
   Asked asked = Asked::nothing;
-  ErlNifEnv* env = enif_alloc_env();  // holds `tag`
-  Term tag = 0;                       // of the message that is asked for
-  std::int64_t taken = -1;            // the last tick that the process was told of
+  const OwnEnv env;         // holds `tag`
+  Term tag = 0;             // of the message that is asked for
+  std::int64_t taken = -1;  // the last tick that the process was told of
   bool stopped = false;
   bool has_asked_next = false;
 
-  TickReceiver() {
-    if (env == nullptr) throw std::bad_alloc();
-  }
-  ~TickReceiver() { enif_free_env(env); }
-  TickReceiver(const TickReceiver&) = delete;
-  TickReceiver& operator=(const TickReceiver&) = delete;
-
   void ask(Asked by, Term with_tag) {
-    enif_clear_env(env);
-    tag = enif_make_copy(env, with_tag);
+    enif_clear_env(env.get());
+    tag = enif_make_copy(env.get(), with_tag);
     asked = by;
   }
 
@@ -64,14 +58,17 @@ struct TickReceiver {
 
   enum class Sent { yes, process_ended, no_memory };
 
-  Sent send(const char* kind, Term with_tag, std::int64_t number) const {
-    ErlNifEnv* message = enif_alloc_env();
-    if (message == nullptr) return Sent::no_memory;
-    const Term term = enif_make_tuple3(message, enif_make_atom(message, kind),
-                                       enif_make_copy(message, with_tag), enif_make_int64(message, number));
-    const bool alive = enif_send(SendingFrom::env(), &process, message, term) != 0;
-    enif_free_env(message);
-    return alive ? Sent::yes : Sent::process_ended;
+  Sent send(const char* kind, Term with_tag, std::int64_t number) const noexcept {
+    try {
+      const OwnEnv own;
+      ErlNifEnv* const message = own.get();
+      const Term term = enif_make_tuple3(message, enif_make_atom(message, kind),
+                                         enif_make_copy(message, with_tag), enif_make_int64(message, number));
+      const bool alive = enif_send(SendingFrom::env(), &process, message, term) != 0;
+      return alive ? Sent::yes : Sent::process_ended;
+    } catch (const std::bad_alloc&) {
+      return Sent::no_memory;
+    }
   }
 };
 
@@ -93,16 +90,9 @@ constexpr std::int64_t kTurn = 1000;  // microseconds after which a process give
 
 // The tag of one wait's messages, in an environment of its own.
 struct Tag {
-  ErlNifEnv* env = enif_alloc_env();
-  Term term;
-
-  explicit Tag(Term of) {
-    if (env == nullptr) throw std::bad_alloc();
-    term = enif_make_copy(env, of);
-  }
-  ~Tag() { enif_free_env(env); }
-  Tag(const Tag&) = delete;
-  Tag& operator=(const Tag&) = delete;
+  explicit Tag(Term of) : term(enif_make_copy(env.get(), of)) {}
+  const OwnEnv env;
+  const Term term;
 };
 
 // The process sleeps until {:due, tag, number}, at the tick's time.

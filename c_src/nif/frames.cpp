@@ -7,6 +7,11 @@ namespace exphil::nif {
 using core::ErrorKind;
 using core::fail;
 
+std::size_t f32_bytes(std::int64_t rows, std::int64_t columns, const char* argument) {
+  const std::int64_t floats = core::checked_multiply(rows, columns, argument);
+  return static_cast<std::size_t>(core::checked_multiply(floats, sizeof(float), argument));
+}
+
 Frames frames_of(const core::TensorView& view, const char* argument) {
   if (view.dtype != core::Dtype::f32) {
     fail(ErrorKind::invalid_argument, argument, argument, " must have the type f32, got ",

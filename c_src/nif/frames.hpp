@@ -24,6 +24,9 @@ struct Frames {
   Term answer(Call& call, const core::Shape& shape, Term binary) const;
 };
 
+// Bytes of so many rows. Throws limit_exceeded, which names the argument.
+std::size_t f32_bytes(std::int64_t rows, std::int64_t columns, const char* argument);
+
 // The tensor as Frames, with its type checked.
 Frames frames_of(const core::TensorView& view, const char* argument);
 

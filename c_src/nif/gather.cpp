@@ -5,26 +5,12 @@
 
 #include "nif/frames.hpp"
 #include "nif/functions.hpp"
+#include "nif/own_env.hpp"
 #include "nif/step_timer.hpp"
 
 namespace exphil::nif {
 
 namespace {
-
-// An environment of the calling thread's own, for one message after another; null where the VM has no memory.
-class MessageEnv {
- public:
-  MessageEnv() : env_(enif_alloc_env()) {}
-  ~MessageEnv() {
-    if (env_ != nullptr) enif_free_env(env_);
-  }
-  MessageEnv(const MessageEnv&) = delete;
-  MessageEnv& operator=(const MessageEnv&) = delete;
-  ErlNifEnv* get() const { return env_; }
-
- private:
-  ErlNifEnv* const env_;
-};
 
 // A frame and the process that waits for it. A process that has ended gets no message; its frame is played
 // all the same.
@@ -37,10 +23,7 @@ class GatheredCall final : public core::GatheredFrame {
   using Clock = StepTimer::Clock;
 
   // owned: by its session's handle, for one frame after another.
-  explicit GatheredCall(bool owned) : owned_(owned), env_(enif_alloc_env()) {
-    if (env_ == nullptr) throw std::bad_alloc();
-  }
-  ~GatheredCall() override { enif_free_env(env_); }
+  explicit GatheredCall(bool owned) : owned_(owned) {}
 
   void begin(Call& call, SessionHandle& session, const Frames& obs, Term ref, bool acts) {
     enif_keep_resource(&session);
@@ -49,9 +32,10 @@ class GatheredCall final : public core::GatheredFrame {
     is_tensor_ = obs.is_tensor;
     begin_.reset();
     enif_self(call.env(), &caller_);
-    enif_clear_env(env_);
-    ref_ = enif_make_copy(env_, ref);
-    if (!acts && output_bytes(session) < core::kSmallestPooledResult) out_.emplace(output_bytes(session));
+    enif_clear_env(env_.get());
+    ref_ = enif_make_copy(env_.get(), ref);
+    const std::size_t bytes = acts ? 0 : f32_bytes(1, session.loaded->policy->config().d_output, "obs");
+    if (!acts && bytes < core::kSmallestPooledResult) out_.emplace(bytes);
   }
 
   // The frame has begun already.
@@ -61,7 +45,7 @@ class GatheredCall final : public core::GatheredFrame {
               const core::GatheredLaunch& launch) noexcept override {
     if (begin_) const StepTimer timer(*handle_, *begin_);
     if (launch.frames == 1) StepTimer::note(*handle_, launch);
-    Call call(env_);
+    Call call(env_.get());
     try {
       send(encode_ok(call, acts() ? encode_action(call, action) : encode_outputs(call, out)));
     } catch (...) {
@@ -70,7 +54,7 @@ class GatheredCall final : public core::GatheredFrame {
   }
 
   void fail(const std::exception_ptr& error) noexcept override {
-    Call call(env_);
+    Call call(env_.get());
     try {
       std::rethrow_exception(error);
     } catch (...) {
@@ -80,9 +64,14 @@ class GatheredCall final : public core::GatheredFrame {
 
   // As {ref, {:deliver, answers}}. When the message is there, this object may be another frame's.
   bool pass_on(std::unique_ptr<core::GatheredAnswers>& answers) noexcept override {
-    thread_local const MessageEnv env;
-    if (env.get() == nullptr) return false;
-    static const Term deliver = enif_make_atom(env.get(), "deliver");
+    ErlNifEnv* env = nullptr;
+    try {
+      thread_local const OwnEnv own;
+      env = own.get();
+    } catch (const std::bad_alloc&) {
+      return false;
+    }
+    static const Term deliver = enif_make_atom(env, "deliver");
     const ErlNifPid caller = caller_;
     AnswersHandle* handle = nullptr;
     try {
@@ -90,11 +79,11 @@ class GatheredCall final : public core::GatheredFrame {
     } catch (const std::bad_alloc&) {
       return true;  // at the handle's end they were delivered
     }
-    const Term told = enif_make_tuple2(env.get(), deliver, enif_make_resource(env.get(), handle));
-    const Term message = enif_make_tuple2(env.get(), enif_make_copy(env.get(), ref_), told);
-    const bool sent = enif_send(SendingFrom::env(), &caller, env.get(), message) != 0;
+    const Term told = enif_make_tuple2(env, deliver, enif_make_resource(env, handle));
+    const Term message = enif_make_tuple2(env, enif_make_copy(env, ref_), told);
+    const bool sent = enif_send(SendingFrom::env(), &caller, env, message) != 0;
     if (!sent) answers = std::move(handle->answers);
-    enif_clear_env(env.get());
+    enif_clear_env(env);
     enif_release_resource(handle);
     return sent;
   }
@@ -111,10 +100,6 @@ class GatheredCall final : public core::GatheredFrame {
   }
 
  private:
-  static std::size_t output_bytes(const SessionHandle& session) {
-    return static_cast<std::size_t>(session.loaded->policy->config().d_output) * sizeof(float);
-  }
-
   Term encode_outputs(Call& call, const float* values) {
     const std::int64_t d_output = handle_->loaded->policy->config().d_output;
     Frames form;
@@ -123,17 +108,18 @@ class GatheredCall final : public core::GatheredFrame {
       std::copy_n(values, d_output, out_->floats());
       return form.answer(call, {d_output}, out_->term(call));
     }
-    Result out(call, *handle_->loaded->backend, output_bytes(*handle_));
+    Result out(call, *handle_->loaded->backend, f32_bytes(1, d_output, "obs"));
     std::copy_n(values, d_output, out.floats());
     return form.answer(call, {d_output}, out.term());
   }
 
   void send(Term answer) noexcept {
-    enif_send(SendingFrom::env(), &caller_, env_, enif_make_tuple2(env_, ref_, answer));
+    ErlNifEnv* const env = env_.get();
+    enif_send(SendingFrom::env(), &caller_, env, enif_make_tuple2(env, ref_, answer));
   }
 
   const bool owned_;
-  ErlNifEnv* const env_;
+  const OwnEnv env_;
   SessionHandle* handle_ = nullptr;  // kept from begin() to release()
   bool is_tensor_ = false;
   ErlNifPid caller_{};
@@ -200,7 +186,7 @@ std::optional<Term> gather(Call& call, SessionHandle& session, const Frames& obs
 std::optional<Term> gather_step(Call& call, SessionHandle& session, Frames obs, Term ref) {
   return gather(call, session, obs, ref, false, [&] {
     const std::int64_t d_output = session.loaded->policy->config().d_output;
-    Result out(call, *session.loaded->backend, static_cast<std::size_t>(d_output) * sizeof(float));
+    Result out(call, *session.loaded->backend, f32_bytes(1, d_output, "obs"));
     session.session->step(obs.data, out.floats(), false);
     return obs.answer(call, {d_output}, out.term());
   });

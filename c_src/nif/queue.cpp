@@ -3,6 +3,7 @@
 #include <memory>
 #include <vector>
 
+#include "nif/own_env.hpp"
 #include "nif/resources.hpp"
 
 namespace exphil::nif {
@@ -16,34 +17,30 @@ class QueuedCall final : public core::Job {
   QueuedCall(NifFunction function, ErlNifEnv* caller, int argc, const Term argv[]) : function_(function) {
     enif_self(caller, &caller_);
     arguments_.reserve(static_cast<std::size_t>(argc));
-    env_ = enif_alloc_env();
-    if (env_ == nullptr) throw std::bad_alloc();
-    for (int i = 0; i < argc; ++i) arguments_.push_back(enif_make_copy(env_, argv[i]));
+    for (int i = 0; i < argc; ++i) arguments_.push_back(enif_make_copy(env_.get(), argv[i]));
   }
-  ~QueuedCall() override { enif_free_env(env_); }
-  QueuedCall(const QueuedCall&) = delete;
-  QueuedCall& operator=(const QueuedCall&) = delete;
 
   // The process's identifier, an immediate term: the owner of its jobs.
   std::uint64_t owner() const { return caller_.pid; }
 
   bool is_abandoned() const noexcept override {
     ErlNifPid caller = caller_;
-    return !enif_is_process_alive(env_, &caller);
+    return !enif_is_process_alive(env_.get(), &caller);
   }
 
   void run() noexcept override {
     if (is_abandoned()) return;
-    const Term answer = function_(env_, static_cast<int>(arguments_.size()), arguments_.data());
-    const Term message = enif_make_tuple2(env_, arguments_.back(), answer);
+    ErlNifEnv* const env = env_.get();
+    const Term answer = function_(env, static_cast<int>(arguments_.size()), arguments_.data());
+    const Term message = enif_make_tuple2(env, arguments_.back(), answer);
     // The message takes the environment's terms with it. A dead caller leaves them, and they are freed here.
-    enif_send(nullptr, &caller_, env_, message);
-    enif_clear_env(env_);
+    enif_send(nullptr, &caller_, env, message);
+    enif_clear_env(env);
   }
 
  private:
   const NifFunction function_;
-  ErlNifEnv* env_ = nullptr;
+  const OwnEnv env_;
   ErlNifPid caller_{};
   std::vector<Term> arguments_;
 };

@@ -9,15 +9,6 @@
 
 namespace exphil::nif {
 
-namespace {
-
-std::size_t f32_bytes(std::int64_t rows, std::int64_t columns, const char* argument) {
-  const std::int64_t floats = core::checked_multiply(rows, columns, argument);
-  return static_cast<std::size_t>(core::checked_multiply(floats, sizeof(float), argument));
-}
-
-}  // namespace
-
 Term step(Call& call, SessionHandle& session, Frames obs) {
   const core::PolicyConfig& config = session.loaded->policy->config();
   obs.require({config.d_input}, "obs");

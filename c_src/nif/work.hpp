@@ -38,7 +38,8 @@ bool is_short_resimulate(ErlNifEnv* env, const Term argv[]);
 // Whether the call is of a session, and so takes a microsecond unless another call has the session.
 bool is_rollback(ErlNifEnv* env, const Term argv[]);
 
-// Whether a copy of the session's state, or of its window's frames, is one of a few hundred kilobytes in this machine's memory.
+// Whether a copy of the session's state, or of its window's frames, is one of a few hundred kilobytes in this
+// machine's memory.
 bool is_short_copy(ErlNifEnv* env, const Term argv[]);
 
 // By the functions of the same names in functions.hpp.
