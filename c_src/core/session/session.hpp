@@ -59,7 +59,7 @@ class Snapshot {
   PlayState play_;
 };
 
-// Is told when a session ends, in the thread that ends it, by which no claim has the session any more.
+// Is told when a session ends, in the thread that ends it. No group's claim has the session then.
 class SessionWatcher {
  public:
   virtual ~SessionWatcher() = default;
@@ -111,7 +111,7 @@ class alignas(64) Session {
   std::vector<Action> resimulate_acts(std::int64_t frames_back, const float* frames, std::int64_t seq,
                                       float* logits, bool may_wait = true);
 
-  // Where it is not told yet.
+  // Tells it once, however often this is called, and only if it still exists then.
   void tell_when_it_ends(const std::shared_ptr<SessionWatcher>& watcher);
 
   // Whether step and act may be called with may_wait = false on a policy that waits for a device.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cuda/device/download.hpp"
+#include "cuda/divide_up.hpp"
 
 namespace exphil::cuda {
 namespace {
@@ -80,19 +81,19 @@ void SlicePipeline::reserve_batch(std::int64_t count) {
   // Fewer agents may go another way than so many: in one launch, or in as many slices of fewer rows.
   if (frame_) frame_->reserve(std::min(count, kernels_.frame()->most()));
   const std::int64_t least = std::max<std::int64_t>(1, tuning_.agents_together), each = batch_rows(count);
-  lanes_.reserve((count + each - 1) / each, std::min(count, each));
-  lanes_.reserve(std::min((count + least - 1) / least, lanes_.count()),
-                 std::min({count, each, kMostTogether}));
+  lanes_.reserve(divide_up(count, each), std::min(count, each));
+  lanes_.reserve(std::min(divide_up(count, least), lanes_.count()), std::min({count, each, kMostTogether}));
   reserved_ = std::max<std::int64_t>(reserved_, count);
 }
 
 void SlicePipeline::reserve_windows(std::int64_t count, std::int64_t seq, bool has_rings) {
   const bool together = count >= kWindowsTogether && seq <= most_rows();
   if (!together && has_rings) return;
-  const std::int64_t length = std::min(seq, most_rows()), per_slice = together ? most_rows() / length : 1;
-  const std::int64_t slices = together ? std::min((count + per_slice - 1) / per_slice, lanes_.count())
-                                       : std::min((seq + length - 1) / length, lanes_.count());
-  // Windows that are shorter for now may fill a slice of several.
+  const std::int64_t length = std::min(seq, most_rows()), per_slice = most_rows() / length;
+  // By itself a window is as many slices as it has parts.
+  const std::int64_t all = together ? divide_up(count, per_slice) : divide_up(seq, length),
+                     slices = std::min(all, lanes_.count());
+  // While windows grow, several slices may have more rows than with windows of full length.
   const std::int64_t rows = slices > 1 ? most_rows() : (together ? count : 1) * length;
   if (slices * rows <= reserved_rows_) return;
   const std::lock_guard<std::mutex> lock(mutex_);
