@@ -14,12 +14,14 @@ namespace {
 constexpr int kCallsBefore = 4;
 
 // Null where the sessions make no group, of which the call itself tells; and where there is no memory for
-// what the policy would keep, without which the call goes on.
+// what the policy would keep, without which the call goes on. The reaper destroys it, whoever had it last,
+// because the policy may still write what it keeps of the group, for which its end waits.
 std::shared_ptr<SessionGroup> kept_group(const std::vector<Session*>& sessions) {
   try {
-    auto group = std::make_shared<SessionGroup>(sessions);
-    group->keep();
-    return group;
+    auto made = std::make_shared<SessionGroup>(sessions);
+    made->keep();
+    SessionGroup* const group = made.get();
+    return {group, [made = std::move(made)](SessionGroup*) mutable { reap(std::move(made)); }};
   } catch (const Error&) {
     return nullptr;
   }
@@ -34,8 +36,6 @@ RepeatedLists::Entry& RepeatedLists::Lists::entry_of(const Numbers& numbers) {
   Entry& oldest = *std::min_element(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
     return std::make_pair(a.group != nullptr, a.used) < std::make_pair(b.group != nullptr, b.used);
   });
-  // The policy may still write what it keeps of the group, for which its end waits.
-  if (oldest.group) reap(std::move(oldest.group));
   oldest = Entry{};
   oldest.numbers = numbers;
   return oldest;
@@ -44,9 +44,7 @@ RepeatedLists::Entry& RepeatedLists::Lists::entry_of(const Numbers& numbers) {
 void RepeatedLists::Lists::ended(const Session& session) noexcept {
   const std::lock_guard<std::mutex> lock(mutex);
   for (Entry& entry : entries) {
-    if (!entry.group || !entry.group->has(session)) continue;
-    reap(std::move(entry.group));
-    entry = Entry{};
+    if (entry.group && entry.group->has(session)) entry = Entry{};
   }
 }
 
