@@ -5,7 +5,7 @@ defmodule ExPhil.Native.Fleet.Weights do
   # agents before. Called by ExPhil.Native.Fleet.Devices, in its process, and on other nodes for it. In a node's table are:
   #
   #     :generation, :source             of the weights that agents play here
-  #     :first                           the policy of the options, into which maps of weights go
+  #     :first, :first_fingerprint       the policy of the options, into which maps of weights go
   #     :fingerprint                     theirs; of a node without devices the fleet's, or nil where it is not known
   #     :weights_of                      the fleet (the view's id) whose weights these are; {:other, id} where they are not those of
   #                                      the node's fleet, and cannot be had
@@ -27,7 +27,8 @@ defmodule ExPhil.Native.Fleet.Weights do
   @doc "This node has its first weights."
   @spec first(atom()) :: true
   def first(fleet) do
-    Directory.put(fleet, :fingerprint, fleet |> Directory.get({:policies, 0}) |> fingerprint())
+    fingerprint = fleet |> Directory.get({:policies, 0}) |> fingerprint()
+    for name <- [:fingerprint, :first_fingerprint], do: Directory.put(fleet, name, fingerprint)
     Directory.put(fleet, :weights_of, nil)
   end
 
@@ -50,19 +51,12 @@ defmodule ExPhil.Native.Fleet.Weights do
   @doc "What the node has."
   @spec current(atom()) :: map()
   def current(fleet) do
-    names = [
-      generation: :generation,
-      source: :source,
-      first: :first,
-      fingerprint: :fingerprint,
-      of: :weights_of
-    ]
-
+    names = [:generation, :source, :fingerprint, :first, :first_fingerprint]
     prepared = :ets.select(fleet, [{{{:update, :"$1"}, :_}, [], [:"$1"]}])
 
     names
-    |> Map.new(fn {name, row} -> {name, Directory.get(fleet, row)} end)
-    |> Map.put(:prepared, Enum.max(prepared, fn -> 0 end))
+    |> Map.new(&{&1, Directory.get(fleet, &1)})
+    |> Map.merge(%{of: Directory.get(fleet, :weights_of), prepared: Enum.max(prepared, fn -> 0 end)})
   end
 
   @doc "Loads an update's weights beside the present ones: `{:ok, fingerprint}`."
@@ -245,14 +239,13 @@ defmodule ExPhil.Native.Fleet.Weights do
     Placing.wake(fleet)
   end
 
-  # With the checkpoint that this node began with, or with the fleet's: the path may be that of another file here.
-  defp join(fleet, %{first: mine}, %{first: theirs} = newest, _) do
-    case Enum.reduce_while(Enum.uniq([mine, theirs]), nil, &take_with(fleet, newest, &1, &2)) do
+  defp join(fleet, mine, newest, _) do
+    case Enum.reduce_while(firsts(mine, newest), nil, &take_with(fleet, newest, &1, &2)) do
       {:ok, _} ->
         Placing.wake(fleet)
 
       {:error, error} ->
-        Directory.put(fleet, :first, mine)
+        began_with(fleet, mine)
         own(fleet, {:other, View.get(fleet).id})
 
         Logger.error(
@@ -261,8 +254,17 @@ defmodule ExPhil.Native.Fleet.Weights do
     end
   end
 
-  defp take_with(fleet, newest, first, _) do
+  # The policies that maps of weights may go into. The fleet's is known by its path, which may be that of another file here.
+  defp firsts(%{first_fingerprint: same} = mine, %{first_fingerprint: same}) when same != nil, do: [mine]
+  defp firsts(mine, theirs), do: [theirs, mine]
+
+  defp began_with(fleet, %{first: first, first_fingerprint: fingerprint}) do
     Directory.put(fleet, :first, first)
+    Directory.put(fleet, :first_fingerprint, fingerprint)
+  end
+
+  defp take_with(fleet, newest, first, _) do
+    began_with(fleet, first)
 
     case take(fleet, newest) do
       {:ok, _} = taken -> {:halt, taken}

@@ -103,10 +103,12 @@ defmodule ExPhil.Native.Fleet.WeightsTest do
 
   test "a node that dies after the weights were loaded everywhere refuses no update", context do
     %{fleet: fleet, options: options, other: other, others: others} = context
-    [{peer, first}, {_, second}] = for _ <- 1..2, do: start_there(options)
-    settled(fleet, [node(), first, second])
+    vms = for _ <- 1..2, do: start_there(options)
+    settled(fleet, [node() | for({_, node} <- vms, do: node)])
     sessions = agents(fleet, 1..4, others)
-    settled(fleet, [node(), first, second])
+    settled(fleet, [node() | for({_, node} <- vms, do: node)])
+    # Not the one that makes the update.
+    {peer, first} = Enum.find(vms, fn {_, node} -> node != Fleet.View.chair(fleet) end)
 
     # Its agents do not change over before it dies.
     for pid <- call(peer, Fleet.Directory, :pids, [fleet, :owner]),
