@@ -64,7 +64,7 @@ defmodule ExPhil.Native.Fleet do
   import ExPhil.Native.Policy.Call, only: [with_data: 3, with_frames: 3]
 
   alias ExPhil.Native.{Error, Policy}
-  alias ExPhil.Native.Fleet.{Caller, Devices, Directory, Drain, Placing, Play, Report, Turns, View}
+  alias ExPhil.Native.Fleet.{Caller, Devices, Directory, Drain, Forget, Placing, Play, Report, Turns, View}
 
   @typedoc "The fleet's name."
   @type name :: atom()
@@ -246,7 +246,7 @@ defmodule ExPhil.Native.Fleet do
     with {:ok, timeout} <- Play.timeout(options) do
       case Caller.call(fleet, key, :stop, false, timeout) do
         {:error, _} = error -> error
-        _stopped_or_unknown -> Caller.here(fleet, fn -> Placing.forget(fleet, key) end)
+        _stopped_or_unknown -> Caller.here(fleet, fn -> Forget.everywhere(fleet, key) end)
       end
     end
   end

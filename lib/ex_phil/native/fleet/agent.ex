@@ -7,7 +7,7 @@ defmodule ExPhil.Native.Fleet.Agent do
 
   use GenServer, restart: :temporary, shutdown: :brutal_kill
 
-  alias ExPhil.Native.Fleet.{Copy, Devices, Directory, Frames, Log, News, Options, Placing, Player}
+  alias ExPhil.Native.Fleet.{Copy, Devices, Directory, Forget, Frames, Log, News, Options, Placing, Player}
   alias ExPhil.Native.Fleet.{Successor, View}
   alias ExPhil.Native.{Error, Policy}
 
@@ -325,7 +325,7 @@ defmodule ExPhil.Native.Fleet.Agent do
   defp free(state) do
     case Copy.let_go(state) do
       {:ok, %{peer: nil} = state} ->
-        Placing.forget(state.fleet, state.key)
+        Forget.everywhere(state.fleet, state.key)
         if state.log.last, do: Directory.freed(state.fleet, state.key, state.log.last)
         {:stop, :normal, left(state)}
 

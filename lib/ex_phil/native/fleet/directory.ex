@@ -7,6 +7,7 @@ defmodule ExPhil.Native.Fleet.Directory do
   #     {{:copy, key}, pid, owner}       a copy of an agent that plays on another node
   #     {{:known, key}, pid}             where a caller of this node last found the agent
   #     {{:unconfirmed, key}, pid, news} frames that an owner answered to a caller of this node before its copy had them
+  #     {{:owed, node, key}}             an agent that was stopped, of which that node does not know yet (ExPhil.Native.Fleet.Forget)
   #     {{:freed, key}, last}            an agent that was freed because it was idle, with its last frame
   #     {:config | :view | :quorum | ..., value}
   #
@@ -165,6 +166,7 @@ defmodule ExPhil.Native.Fleet.Directory do
   def clear(fleet) do
     for name <- [:owner, :copy], do: :ets.match_delete(fleet, {{name, :_}, :_, :_})
     for name <- [:known, :freed], do: :ets.match_delete(fleet, {{name, :_}, :_})
+    :ets.match_delete(fleet, {{:owed, :_, :_}})
     counters = get(fleet, :counters)
     for name <- [:owners, :copies], do: :counters.put(counters, @counters[name], 0)
     devices = get(fleet, :device_counters)

@@ -121,13 +121,6 @@ defmodule ExPhil.Native.Fleet.Placing do
     })
   end
 
-  @doc "The agent was stopped: removes its entries on every node of the fleet."
-  @spec forget(atom(), term()) :: :ok
-  def forget(fleet, key) do
-    everywhere(fleet, :forget, [fleet, key])
-    Directory.forget(fleet, key)
-  end
-
   @doc "Enters the calling process as the agent on every node, so that callers there need no query."
   @spec announce(atom(), term()) :: :ok
   def announce(fleet, key), do: everywhere(fleet, :learn, [fleet, key, self()])

@@ -11,7 +11,7 @@ defmodule ExPhil.Native.Fleet.View do
 
   require Logger
 
-  alias ExPhil.Native.Fleet.{Ballot, Devices, Directory, Reach, Spread, Weights}
+  alias ExPhil.Native.Fleet.{Ballot, Devices, Directory, Forget, Reach, Spread, Weights}
 
   # Milliseconds between attempts to decide a view, and to settle with another fleet.
   @again 10
@@ -228,7 +228,11 @@ defmodule ExPhil.Native.Fleet.View do
 
   defp back(state, pid) do
     # What was said to all nodes meanwhile has not reached both sides.
-    if pid in state.down, do: Devices.follow(state.fleet)
+    if pid in state.down do
+      Devices.follow(state.fleet)
+      Forget.settle(state.fleet)
+    end
+
     watch(%{state | down: MapSet.delete(state.down, pid)}, pid)
   end
 
@@ -307,6 +311,7 @@ defmodule ExPhil.Native.Fleet.View do
         state = Enum.reduce(pids, %{state | unsettled: drop_nodes(state.unsettled, members)}, &watch(&2, &1))
         state = Reach.publish(state)
         Devices.follow(fleet)
+        Forget.settle(fleet)
         Spread.begin(fleet, Map.keys(members) -- Map.keys(old.members))
         state
 
