@@ -4,6 +4,7 @@ defmodule ExPhil.Native.TestSupport.FleetNodes do
   # input, so that they can be cut off from this VM too.
 
   alias ExPhil.Native.{Fleet, Policy}
+  alias ExPhil.Native.Fleet.Weights
   alias ExPhil.Native.TestSupport.Waiting
 
   @doc "nil where this VM can be a node, and why not where it cannot."
@@ -150,11 +151,12 @@ defmodule ExPhil.Native.TestSupport.FleetNodes do
   def obs(number, player \\ 0),
     do: for(i <- 0..4, into: <<>>, do: <<:math.sin(0.37 * number + 1.3 * i + player)::float-32-little>>)
 
-  @doc "Returns once the fleet has these nodes, and every agent its copy, as this VM or that of the peer sees it."
+  @doc "Returns once the fleet has these nodes, each knows its weights, and every agent has its copy, as this VM or that of the peer sees it."
   def settled(fleet, nodes, peer \\ nil) do
     Waiting.until(fn ->
       with {:ok, %{answers: true, missing: []} = info} <- there(peer, Fleet, :info, [fleet]) do
-        Enum.sort(nodes) == Enum.map(info.nodes, & &1.node) and info.copies == info.agents
+        Enum.sort(nodes) == Enum.map(info.nodes, & &1.node) and info.copies == info.agents and
+          Enum.all?(nodes, &(there(peer, :erpc, :call, [&1, Weights, :ours, [fleet]]) != :soon))
       else
         _ -> false
       end

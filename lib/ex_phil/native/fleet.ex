@@ -16,7 +16,7 @@ defmodule ExPhil.Native.Fleet do
       Later frames find it, from every node.
     * A frame has a number, any integer, one more than the frame before it. A frame that was answered gets the same answer
       again. The same number with other inputs, or an earlier number, goes back and plays on from there, as far as the session's `:history`
-      goes. A number too far ahead is an error of kind `:missing_frames` that names what is missing.
+      goes. The same inputs undo nothing: `step` of a frame that `act` has played with them is an error, and the other way round. A number too far ahead is an error of kind `:missing_frames` that names what is missing.
     * With `copies: 1` each agent's frames and its exported state are also on another node. A frame is answered when that node has
       it, or, where that takes long, within the `:lease`. When a node or its VM dies, the agent goes on there, with the same bits on the same
       kind of device.
@@ -34,7 +34,7 @@ defmodule ExPhil.Native.Fleet do
       a session whose memory is not there may take 1.9 ms. On the CPU that is 0.17 GB for a Mamba policy of d_model 256 with two layers and
       a history of 8
     * `:session` - options of `Policy.new_session/2` but `:device`, or a function of the key to them (another `:seed` for each agent); they must be the
-      same on every node (`[]`)
+      same on every node (`[]`). What the function raises is an error of the agent's calls
     * `:copies` - 0 or 1 (1)
     * `:lease` - milliseconds (150; at most 60000; the same on every node): for so long after its copy has answered last an agent may answer
       frames that the copy does not have yet, so that it plays on when its copy's node dies. A copy waits longer than that before it takes over
@@ -50,7 +50,7 @@ defmodule ExPhil.Native.Fleet do
 
   | kind | |
   |---|---|
-  | `:unavailable` | no answer now. The same call may be sent again: a frame is never played twice |
+  | `:unavailable` | no answer now, or the node's fleet is starting or stopping. The same call may be sent again: a frame is never played twice |
   | `:missing_frames` | frames before this one are missing; the message names them |
   | `:limit_exceeded` | further back than the session's history |
   | `:lost` | the agent ended without `stop/2`: its node died without a copy, or it was freed as idle. After `stop/2` its key is new |
@@ -257,7 +257,8 @@ defmodule ExPhil.Native.Fleet do
   The fleet as this node sees it: its nodes with their devices, agents, copies, frames, frames a second (of the last second) and late answers,
   and the sums. `mix exphil.fleet` prints it.
 
-  Returns `{:ok, info}`, a map (`t:info/0`), or an error of kind `:invalid_argument` where the fleet does not run on this node.
+  Returns `{:ok, info}`, a map (`t:info/0`), or an error of kind `:invalid_argument` where the fleet does not run on this node, of kind
+  `:unavailable` where it is starting or stopping.
   """
   fallible info(fleet :: name()) :: info()
 
@@ -267,9 +268,9 @@ defmodule ExPhil.Native.Fleet do
   Moves all agents and copies away from a node, for an upgrade; new ones do not come to it. Each agent's session is built on another
   node while it still plays here, and takes over between two frames.
 
-  Returns `{:ok, moved}`, the number of agents that were moved, when none is left. The node may be stopped then; `undrain/2` lets it take
-  agents again. Where no other node takes agents, an error of kind `:unavailable`; a node that is not in the fleet, as this node sees
-  it, is one of kind `:invalid_argument`.
+  Returns `{:ok, moved}`, the number of agents that were moved, when none is left and those have copies again where another node takes
+  them. The node may be stopped then; `undrain/2` lets it take agents again. Where no other node takes agents, an error of kind
+  `:unavailable`; a node that is not in the fleet, as this node sees it, is one of kind `:invalid_argument`.
   """
   fallible drain(fleet :: name(), node :: node()) :: non_neg_integer()
   def drain(fleet, node), do: Caller.on_member(fleet, node, Drain, :run, [fleet])
@@ -287,9 +288,11 @@ defmodule ExPhil.Native.Fleet do
   f32 tensors by name, as of `ExPhil.Native.Policy.weights/1`.
 
   Returns `{:ok, %{generation: count, agents: changed}}`: how often the weights were changed, and how many agents have changed over; others do
-  with their next frame. The weights are loaded beside the present ones on every node first; where one node fails that is the error, and
-  nothing changes. Then each agent changes over between two of its frames. A policy of another trunk, other sizes or other named outputs is
-  an error of kind `:invalid_checkpoint`, which says what differs.
+  with their next frame. The weights are loaded beside the present ones on every node first; where one node fails, or has another file
+  of that path, that is the error, and nothing changes. A node that dies afterwards changes nothing; where it is the one that makes the
+  update, the answer is an error of kind `:unavailable`, and `info/1` says which generation the nodes have. Then each agent changes over
+  between two of its frames. A policy of another trunk, other sizes or other named outputs is an error of kind `:invalid_checkpoint`,
+  which says what differs.
 
   States of the old weights mean nothing to the new ones. An agent goes on as a new session that has played its last `:burn_in` frames: with
   a window of no more frames its answers are those of the new weights alone. Answers that were given stay.

@@ -6,7 +6,7 @@ defmodule ExPhil.Native.Fleet.Devices do
 
   use GenServer
 
-  alias ExPhil.Native.Fleet.{Directory, Log, Player, Sizes, Weights}
+  alias ExPhil.Native.Fleet.{Directory, Log, Player, Sizes, Update, Weights}
   alias ExPhil.Native.{Error, Policy}
 
   # Sessions for which a device has memory from the start, and frames of a rehearsal: more than an agent has
@@ -195,7 +195,7 @@ defmodule ExPhil.Native.Fleet.Devices do
   defp loaded(_first, source, load), do: Policy.load(source, load)
 
   @impl true
-  def handle_call({:update, source}, _from, fleet), do: {:reply, Weights.update(fleet, source), fleet}
+  def handle_call({:update, source}, _from, fleet), do: {:reply, Update.update(fleet, source), fleet}
 
   @impl true
   def handle_cast(:follow, fleet), do: {:noreply, followed(fleet)}

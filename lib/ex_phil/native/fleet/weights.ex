@@ -1,7 +1,7 @@
 defmodule ExPhil.Native.Fleet.Weights do
   @moduledoc false
-  # Which weights the agents of a fleet play, on each of its nodes. An update is loaded on every node first and used afterwards. Its
-  # generation is above that of every node. A node that joins takes the fleet's weights, whatever its own generation is, and takes no
+  # Which weights the agents of a fleet play, on each of its nodes. ExPhil.Native.Fleet.Update changes them, to a
+  # generation above that of every node. A node that joins takes the fleet's weights, whatever its own generation is, and takes no
   # agents before. Called by ExPhil.Native.Fleet.Devices, in its process, and on other nodes for it. In a node's table are:
   #
   #     :generation, :source             of the weights that agents play here
@@ -14,7 +14,7 @@ defmodule ExPhil.Native.Fleet.Weights do
   require Logger
 
   alias ExPhil.Native.Error
-  alias ExPhil.Native.Fleet.{Agent, Devices, Directory, Placing, View}
+  alias ExPhil.Native.Fleet.{Agent, Devices, Directory, Placing, Update, View}
 
   # Milliseconds.
   @timeout 10_000
@@ -122,66 +122,7 @@ defmodule ExPhil.Native.Fleet.Weights do
   defp fingerprint([{policy, _device} | _]), do: policy.info.fingerprint
   defp fingerprint([]), do: nil
 
-  # ---- of all nodes ------------------------------------------------------------------------------------------
-
-  @doc """
-  Other weights on every node of the view, also on those that join meanwhile, then in every agent. Where a node cannot load them, nothing
-  changes. A node that dies afterwards refuses nothing: the others have them.
-  """
-  @spec update(atom(), Path.t() | map()) :: {:ok, map()} | {:error, Error.t()}
-  def update(fleet, source) do
-    with {:ok, found} <- fleet |> members() |> ask(:current, [fleet]) |> all() do
-      newest = for {_, %{generation: generation, prepared: prepared}} <- found, do: max(generation, prepared)
-      update = {Enum.max(newest) + 1, make_ref()}
-      prepared = prepare_all(fleet, members(fleet), update, source)
-
-      case prepared |> all() |> same() do
-        {:ok, fingerprint} ->
-          {:ok, commit_all(fleet, Keyword.keys(prepared), update, source, fingerprint)}
-
-        {:error, _} = error ->
-          prepared |> Keyword.keys() |> ask(:discard, [fleet, update])
-          error
-      end
-    end
-  end
-
-  # The view may change while weights are loaded.
-  defp prepare_all(fleet, nodes, update, source, done \\ []) do
-    done = ask(nodes, :prepare, [fleet, update, source]) ++ done
-    joined = members(fleet) -- Keyword.keys(done)
-
-    if joined == [] or match?({:error, _}, all(done)),
-      do: done,
-      else: prepare_all(fleet, joined, update, source, done)
-  end
-
-  defp commit_all(fleet, nodes, {generation, _} = update, source, fingerprint) do
-    changed =
-      for {_, {:ok, changed}} <- ask(nodes, :commit, [fleet, update, source, fingerprint]), do: changed
-
-    # A node that this one does not know to have joined has missed all of it, and asked the others too early.
-    Devices.follow(fleet)
-    %{generation: generation, agents: Enum.sum(changed)}
-  end
-
-  defp members(fleet), do: Map.keys(View.get(fleet).members)
-
-  # The path of a checkpoint may be that of another file on another node.
-  defp same({:ok, prepared}) do
-    case prepared |> Enum.reject(&match?({_, nil}, &1)) |> Enum.uniq_by(&elem(&1, 1)) do
-      [] ->
-        {:ok, nil}
-
-      [{_, fingerprint}] ->
-        {:ok, fingerprint}
-
-      [{one, _}, {other, _} | _] ->
-        {:error, Error.new(:invalid_checkpoint, "weights", "they are not the same on #{one} and #{other}")}
-    end
-  end
-
-  defp same(error), do: error
+  # ---- of a node that has joined, or was out of reach --------------------------------------------------
 
   @doc """
   Takes over the weights of the fleet's nodes where this node has just joined, or theirs are newer; and tells those that have older ones.
@@ -191,7 +132,7 @@ defmodule ExPhil.Native.Fleet.Weights do
   def follow(fleet) do
     %{id: id, members: members} = View.get(fleet)
     others = Map.keys(members) -- [node()]
-    found = for {node, {:ok, found}} <- ask(others, :current, [fleet], @timeout), do: {node, found}
+    found = for {node, {:ok, found}} <- Update.ask(others, :current, [fleet], @timeout), do: {node, found}
     settled = for {_, %{of: ^id} = found} <- found, do: found
     newest = Enum.max_by(settled, &{&1.generation, &1.fingerprint != nil}, fn -> nil end)
 
@@ -200,13 +141,24 @@ defmodule ExPhil.Native.Fleet.Weights do
         go_on(fleet, mine, newest, for({node, %{of: of} = one} <- found, of != {:other, id}, do: {node, one}))
 
       mine ->
-        join(fleet, mine, newest, length(found) == length(others) and Enum.all?(others, &(node() < &1)))
+        first = length(found) == length(others) and first?(found, newest, id)
+        join(fleet, mine, newest, first)
     end
   end
 
+  # Where no node says what the fleet's weights are, those of the first node are; where nodes without devices are
+  # the fleet, those of the first node with devices.
+  defp first?(found, nil, _id), do: Enum.all?(found, fn {node, _} -> node() < node end)
+
+  defp first?(found, _newest, id),
+    do:
+      Enum.all?(found, fn {node, %{of: of, fingerprint: theirs}} ->
+        theirs == nil or of == {:other, id} or node() < node
+      end)
+
   defp go_on(fleet, %{generation: mine}, %{generation: newer} = newest, _found) when newer > mine do
     case take(fleet, newest) do
-      {:ok, _} -> Placing.wake(fleet)
+      :ok -> Placing.wake(fleet)
       {:error, error} -> Logger.error("fleet #{inspect(fleet)}: weights of the fleet: #{error.message}")
     end
   end
@@ -231,27 +183,41 @@ defmodule ExPhil.Native.Fleet.Weights do
 
   defp join(_fleet, _mine, nil, false), do: :later
 
+  # Of a fleet of nodes without devices. Two that join it must not both say what its weights are.
+  defp join(_fleet, %{fingerprint: mine}, %{fingerprint: nil}, false) when mine != nil, do: :later
+
   # The same weights under another number.
   defp join(fleet, %{fingerprint: mine} = now, %{fingerprint: theirs, generation: generation} = newest, _)
        when mine == theirs or mine == nil or theirs == nil do
     Directory.put(fleet, {:policies, generation}, Directory.get(fleet, {:policies, now.generation}))
     use_these(fleet, generation, newest.source, theirs || mine)
+    for node <- Map.keys(View.get(fleet).members), theirs == nil, do: Devices.follow(fleet, node)
     Placing.wake(fleet)
   end
 
   defp join(fleet, mine, newest, _) do
     case Enum.reduce_while(firsts(mine, newest), nil, &take_with(fleet, newest, &1, &2)) do
-      {:ok, _} ->
+      :ok ->
         Placing.wake(fleet)
 
       {:error, error} ->
         began_with(fleet, mine)
-        own(fleet, {:other, View.get(fleet).id})
-
-        Logger.error(
-          "fleet #{inspect(fleet)}: #{node()} has other weights than the fleet that it has joined, and takes no agents: #{error.message}"
-        )
+        unless updated?(fleet, mine), do: refused(fleet, error)
     end
+  end
+
+  # An update may come while the fleet's weights are loaded here: it is committed by another process.
+  defp updated?(fleet, before) do
+    %{generation: generation, of: of} = before
+    Directory.get(fleet, :generation) != generation or Directory.get(fleet, :weights_of) != of
+  end
+
+  defp refused(fleet, error) do
+    own(fleet, {:other, View.get(fleet).id})
+
+    Logger.error(
+      "fleet #{inspect(fleet)}: #{node()} has other weights than the fleet that it has joined, and takes no agents: #{error.message}"
+    )
   end
 
   # The policies that maps of weights may go into. The fleet's is known by its path, which may be that of another file here.
@@ -267,20 +233,26 @@ defmodule ExPhil.Native.Fleet.Weights do
     began_with(fleet, first)
 
     case take(fleet, newest) do
-      {:ok, _} = taken -> {:halt, taken}
+      :ok -> {:halt, :ok}
       error -> {:cont, error}
     end
   end
 
   defp take(fleet, %{generation: generation, source: source, fingerprint: theirs}) do
+    before = current(fleet)
+
     with :ok <- Devices.prepare(fleet, :taken, source) do
       {_, places} = Directory.row(fleet, {:policies, :taken})
       Devices.discard(fleet, :taken)
 
       case fingerprint(places) do
         mine when mine == theirs or mine == nil or theirs == nil ->
-          Directory.put(fleet, {:policies, generation}, places)
-          {:ok, use_these(fleet, generation, source, theirs || mine)}
+          unless updated?(fleet, before) do
+            Directory.put(fleet, {:policies, generation}, places)
+            use_these(fleet, generation, source, theirs || mine)
+          end
+
+          :ok
 
         other ->
           what = if is_binary(source), do: "those of #{source}", else: "the same ones loaded"
@@ -288,27 +260,4 @@ defmodule ExPhil.Native.Fleet.Weights do
       end
     end
   end
-
-  # [{node, {:ok, value} | {:error, error}}]
-  defp ask(nodes, call, arguments, timeout \\ :infinity) do
-    Enum.zip_with(nodes, :erpc.multicall(nodes, __MODULE__, call, arguments, timeout), fn
-      node, {:ok, {:error, error}} -> {node, {:error, on_node(error, node)}}
-      node, {:ok, {:ok, value}} -> {node, {:ok, value}}
-      node, {:ok, value} -> {node, {:ok, value}}
-      node, failed -> {node, {:error, on_node(failed, node)}}
-    end)
-  end
-
-  # {:ok, [{node, value}]}, or the first error.
-  defp all(answers) do
-    Enum.find_value(answers, {:ok, for({node, {:ok, value}} <- answers, do: {node, value})}, fn
-      {_, {:error, _} = error} -> error
-      _ -> nil
-    end)
-  end
-
-  defp on_node(%Error{} = error, node), do: %{error | message: "#{node}: #{error.message}"}
-
-  defp on_node(failed, node),
-    do: Error.new(:unavailable, "", "#{node} did not take the weights: #{inspect(failed, limit: 8)}")
 end

@@ -131,6 +131,7 @@ defmodule ExPhil.Native.Fleet.WeightsTest do
     true = call(peer, :net_kernel, :connect_node, [node()])
     true = call(peer, :net_kernel, :connect_node, [first])
     settled(fleet, [node(), first, second])
+    Waiting.until(fn -> call(peer, Weights, :ours, [fleet]) == true end)
 
     for key <- 1..4, do: play(fleet, key, Policy.new_session!(policy, @session), 0..5)
     assert %{agents: 2, generation: 0} = on(fleet, second)
