@@ -1,4 +1,4 @@
-// The tiles of operands of policy/product_gradient.cu in shared memory, and the copies that fill them.
+// The tiles of operands of policy/product_gradient_tensor.cu in shared memory, and the copies that fill them.
 #pragma once
 
 #include "kernels/common/device_memory.cuh"

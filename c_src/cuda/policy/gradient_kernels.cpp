@@ -127,8 +127,8 @@ bool Products::writes(const Matrix& rows) const {
 }
 
 KernelSpec gradient_product_spec(bool tensor_cores) {
-  const char* const entry = tensor_cores ? "policy_gradient_product_tensor" : "policy_gradient_product";
-  return {"policy/product_gradient.cu", entry, {define("TENSOR_CORES", tensor_cores ? 1 : 0)}};
+  if (tensor_cores) return {"policy/product_gradient_tensor.cu", "policy_gradient_product_tensor", {}};
+  return {"policy/product_gradient.cu", "policy_gradient_product", {}};
 }
 
 KernelSpec gradient_scan_spec(const char* entry) {
@@ -165,10 +165,18 @@ GradientKernels::GradientKernels(Context& context, const core::Network& network)
     return cache.get(gradient_kernel_spec(taps, name));
   };
   const auto own_scan = [&](const char* name) { return cache.get(gradient_scan_spec(name)); };
-  const KernelSpec product = gradient_product_spec(context.properties().architecture() >= kTf32);
-  cache.prepare({product, gradient_kernel_spec(any_taps, "policy_gradient_norm"),
-                 gradient_scan_spec("policy_gradient_scan")});
-  product_ = cache.get(product);
+  const std::vector<const core::Phase*> phases = core::phases_of(network);
+  const bool tensor_cores = context.properties().architecture() >= kTf32,
+             angles = std::any_of(phases.begin(), phases.end(), [](const core::Phase*phase) {
+               return std::holds_alternative<core::Angle>(*phase);
+             });
+  std::vector<KernelSpec> first = {gradient_kernel_spec(any_taps, "policy_gradient_norm"),
+                                   gradient_scan_spec("policy_gradient_scan")};
+  if (tensor_cores) first.push_back(gradient_product_spec(true));
+  if (!tensor_cores || angles) first.push_back(gradient_product_spec(false));
+  cache.prepare(first);
+  product_ = cache.get(gradient_product_spec(tensor_cores));
+  forward_product_ = angles ? cache.get(gradient_product_spec(false)) : product_;
   norm_ = entry("policy_gradient_norm", any_taps);
   norm_back_ = entry("policy_gradient_norm_back", any_taps);
   sums_ = entry("policy_gradient_sums", any_taps);
@@ -216,7 +224,9 @@ void GradientKernels::run(CUstream stream, const Products& products) const {
     }
     std::int64_t blocks = cut_tiles(&jobs, policy::kTileRows);
     if (blocks < few) blocks = cut_tiles(&jobs, policy::kLowTileRows);
-    launch(context_, product_, gradient_grid(blocks), {policy::kTileThreads}, 0, stream, jobs);
+    const bool forward = jobs.jobs[0].product == policy::kForwardProduct;
+    launch(context_, forward ? forward_product_ : product_, gradient_grid(blocks), {policy::kTileThreads}, 0,
+           stream, jobs);
   }
 }
 

@@ -79,7 +79,6 @@ std::int64_t scan_tiles(std::int64_t inner, std::int64_t state);
 // The grid of so many blocks. Throws limit_exceeded where a launch cannot have them.
 Dim3 gradient_grid(std::int64_t blocks);
 
-// The products of a device: on its tensor cores where they know tf32.
 KernelSpec gradient_product_spec(bool tensor_cores);
 KernelSpec gradient_scan_spec(const char* entry);
 KernelSpec gradient_kernel_spec(std::int64_t taps, const char* entry);
@@ -97,6 +96,7 @@ class GradientKernels {
   // Compiles and loads what the network's phases need.
   GradientKernels(Context& context, const core::Network& network);
 
+  // All of them forward, or none.
   void run(CUstream stream, const Products& products) const;
   void norm(CUstream stream, const policy::NormArguments& arguments) const;
   void norm_back(CUstream stream, const policy::NormArguments& arguments) const;
@@ -141,7 +141,9 @@ class GradientKernels {
   std::map<std::pair<std::int64_t, std::int64_t>, Pair> heads_;  // by their keys and ranks
   Pair gate_, sigmoid_, means_, norm_of_parts_;                  // where a phase needs them
   std::map<std::string, CUfunction> trapezoid_;                  // likewise
-  CUfunction product_, norm_, norm_back_, sums_;
+  // The forward pass of a network with angles is not on tensor cores: angles add up what they are given.
+  CUfunction product_, forward_product_;
+  CUfunction norm_, norm_back_, sums_;
   std::map<std::int64_t, Convolution> convolutions_;  // by their taps
   CUfunction scan_, scan_back_, activate_, activate_back_;
 };

@@ -342,9 +342,12 @@ TEST_CASE("metadata name the outputs of a head", "[initial]") {
        {"", "x", "x:13", "x:15", "x:0,y:14", "x:14,", "x:-1,y:15", "x:14:other", ":14", "x y:14",
         "x:99999999999999999999", "x:9223372036854775807,y:9223372036854775807", "x:14:binary:"}) {
     CAPTURE(bad);
+    // A caller's, and a file's.
     const auto error = test::error_of([&] { load(bad); });
-    CHECK(error.kind == ErrorKind::invalid_checkpoint);
-    CHECK(error.argument == "weights");
+    CHECK(error.kind == ErrorKind::invalid_argument);
+    CHECK(error.argument == ":heads");
+    const Checkpoint file = Checkpoint::of(views(tensors), {{"exphil_native.heads", bad}});
+    CHECK(test::error_of([&] { load_weights(file, {}); }).kind == ErrorKind::invalid_checkpoint);
   }
 }
 
