@@ -144,6 +144,7 @@ class alignas(64) Session {
  private:
   friend class GatheredFrame;
   friend class Gatherer;
+  friend class GroupLocks;
   friend class LateFrame;
   friend class SessionGroup;
   using Lock = std::unique_lock<SessionMutex>;

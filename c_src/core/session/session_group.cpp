@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <functional>
-#include <mutex>
 #include <utility>
 
 #include "core/error.hpp"
@@ -12,29 +10,13 @@
 
 namespace exphil::core {
 
-namespace {
-
-std::vector<Session*> in_address_order(std::vector<Session*> sessions) {
-  std::sort(sessions.begin(), sessions.end(), std::less<Session*>());
-  if (std::adjacent_find(sessions.begin(), sessions.end()) != sessions.end()) {
-    fail(ErrorKind::invalid_argument, "sessions", "sessions must be distinct; a session appears twice");
-  }
-  return sessions;
-}
-
-// A group asks for the memory of so many sessions ahead: of thousands no cache has it, and a session takes
-// less time than its memory needs.
-constexpr std::size_t kAhead = 16;
-
-}  // namespace
-
 SessionGroup::SessionGroup(std::vector<Session*> sessions) : sessions_(std::move(sessions)) {
   if (sessions_.empty()) fail(ErrorKind::invalid_argument, "sessions", "sessions must not be empty");
   const Session& first = *sessions_[0];
   bool numbered = first.place_.has_value();
   for (std::size_t i = 0; i < sessions_.size(); ++i) {
-    if (i + kAhead < sessions_.size()) {
-      const Session* const later = sessions_[i + kAhead];
+    if (i + GroupLocks::kAhead < sessions_.size()) {
+      const Session* const later = sessions_[i + GroupLocks::kAhead];
       __builtin_prefetch(&later->policy_);
       __builtin_prefetch(&later->mutex_, 1);
     }
@@ -76,7 +58,7 @@ bool SessionGroup::has(const Session& session) const {
 }
 
 void SessionGroup::keep() {
-  in_address_order_ = in_address_order(sessions_);
+  in_address_order_ = GroupLocks::in_address_order(sessions_);
   claiming_.claim = std::make_shared<GroupClaim>();
   for (Part& part : parts_) {
     const auto carried = static_cast<std::int64_t>(part.from.size());
@@ -92,74 +74,6 @@ void SessionGroup::keep() {
 bool SessionGroup::is_one_batch() const {
   return parts_.size() == 1 && parts_[0].windows.empty();
 }
-
-// To order thousands of sessions takes longer than to lock them, and addresses in order are memory without
-// one. So they are locked in that order only where one of them is in use, or is there twice: nothing waits
-// while it holds locks that were taken in another order, and calls that wait take them all in one order, so
-// that they cannot deadlock. A kept group whose sessions nobody else uses claims them all, and then locks the
-// claim.
-class SessionGroup::Locks {
- public:
-  explicit Locks(SessionGroup& group)
-      : sessions_(group.sessions_),
-        claiming_(group.claiming_),
-        claimed_(claiming_.claim ? claiming_.claim->enter() : std::unique_lock<std::mutex>()) {
-    if (claimed_ || try_lock()) return;
-    group.in_address_order_.empty() ? lock(in_address_order(sessions_)) : lock(group.in_address_order_);
-  }
-  ~Locks() {
-    if (claimed_) return;
-    if (claiming_.claim) claim();
-    unlock(sessions_, sessions_.size());
-  }
-  Locks(const Locks&) = delete;
-  Locks& operator=(const Locks&) = delete;
-
- private:
-  // Rarely where others use the sessions again and again: each of them ends the claim.
-  void claim() noexcept {
-    constexpr int kMostPatience = 64;
-    if (claiming_.complete) {
-      claiming_.complete = false, claiming_.calls = 0;
-      claiming_.patience = std::min(2 * claiming_.patience, kMostPatience);
-    }
-    if (++claiming_.calls < claiming_.patience) return;
-    for (Session* session : sessions_) session->mutex_.claim(claiming_.claim);
-    claiming_.claim->complete();
-    claiming_.complete = true;
-  }
-
-  bool try_lock() {
-    for (std::size_t i = 0; i < sessions_.size(); ++i) {
-      if (i + kAhead < sessions_.size()) __builtin_prefetch(&sessions_[i + kAhead]->mutex_, 1);
-      if (sessions_[i]->mutex_.try_lock()) continue;
-      unlock(sessions_, i);
-      return false;
-    }
-    return true;
-  }
-
-  static void lock(const std::vector<Session*>& ordered) {
-    std::size_t locked = 0;
-    try {
-      for (; locked < ordered.size(); ++locked) ordered[locked]->mutex_.lock();
-    } catch (...) {
-      unlock(ordered, locked);
-      throw;
-    }
-  }
-
-  static void unlock(const std::vector<Session*>& sessions, std::size_t count) noexcept {
-    for (std::size_t i = 0; i < count; ++i) {
-      if (i + kAhead < count) __builtin_prefetch(&sessions[i + kAhead]->mutex_, 1);
-      sessions[i]->mutex_.unlock();
-    }
-  }
-
-  const std::vector<Session*>& sessions_;
-  Claiming& claiming_;
-  const std::unique_lock<std::mutex> claimed_;
-};
 
 // With all locks: refuses frames that the policy does not look at itself, and tells the sessions' paces.
 void SessionGroup::begin(const float* obs) {
@@ -209,7 +123,8 @@ void SessionGroup::step_part(Part& part, const float* obs, float* out) {
 
 GroupStates SessionGroup::states_of(Part& part) {
   for (std::size_t i = 0; i < part.moving.size(); ++i) {
-    if (i + kAhead < part.moving.size()) part.moving[i + kAhead].session->history_.prefetch();
+    if (i + GroupLocks::kAhead < part.moving.size())
+      part.moving[i + GroupLocks::kAhead].session->history_.prefetch();
     const auto& [session, at] = part.moving[i];
     part.from[at] = session->history_.state();
     part.to[at] = session->history_.state(1);
@@ -261,7 +176,7 @@ void SessionGroup::choose(const float* logits, std::vector<Action>* actions) {
 
 template <class Then>
 void SessionGroup::step_then(const float* obs, float* out, Then then) {
-  const Locks locks(*this);
+  const GroupLocks locks(sessions_, in_address_order_, claiming_);
   begin(obs);
   step_locked(obs, out);
   then();

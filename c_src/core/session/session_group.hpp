@@ -14,11 +14,11 @@
 #include <vector>
 
 #include "core/policy/policy.hpp"
+#include "core/session/group_locks.hpp"
 #include "core/session/play.hpp"
 
 namespace exphil::core {
 
-class GroupClaim;
 class Session;
 
 class SessionGroup {
@@ -53,14 +53,6 @@ class SessionGroup {
 
  private:
   friend class Gatherer;
-  class Locks;
-  // Of a kept group: its claim to the sessions. The numbers are used with all locks.
-  struct Claiming {
-    std::shared_ptr<GroupClaim> claim;
-    bool complete = false;  // until somebody ends it
-    int calls = 0;          // without it since then
-    int patience = 2;       // so many, before it is made again
-  };
 
   // The sessions on one device. Where a history has several entries, its states are others in each frame:
   // such a session is moving.
@@ -102,7 +94,7 @@ class SessionGroup {
 
   std::vector<Session*> sessions_;
   std::vector<Session*> in_address_order_;  // empty until keep()
-  Claiming claiming_;
+  GroupClaiming claiming_;
   std::vector<Part> parts_;
 };
 

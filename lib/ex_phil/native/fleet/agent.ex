@@ -7,12 +7,10 @@ defmodule ExPhil.Native.Fleet.Agent do
 
   use GenServer, restart: :temporary, shutdown: :brutal_kill
 
-  alias ExPhil.Native.Fleet.{Copy, Devices, Directory, Forget, Frames, Log, News, Options, Placing, Player}
-  alias ExPhil.Native.Fleet.{Successor, View}
-  alias ExPhil.Native.{Error, Policy}
+  alias ExPhil.Native.Fleet.{Copy, Devices, Directory, Forget, Frames, Log, News, Options, Placing}
+  alias ExPhil.Native.Fleet.{Successor, Upkeep, View}
+  alias ExPhil.Native.Error
 
-  # Frames after which a state is exported even before its time.
-  @most_frames 256
   # Milliseconds for which an agent that has moved away says where it is.
   @linger 1000
 
@@ -28,19 +26,8 @@ defmodule ExPhil.Native.Fleet.Agent do
   # is the timer after which it looks for a node again (ExPhil.Native.Fleet.Copy). `played`: the last frame of a copy's own session.
   defstruct [:fleet, :key, :role, :options, :session, :device, :log, :played] ++
               [:peer, :peer_member, :monitor, :mover, :used, :exported, :moved_to, :maker, :copy_at] ++
-              [
-                :nowhere,
-                :lease,
-                :lease_ms,
-                :wait_ms,
-                :heir,
-                pending: [],
-                asked: [],
-                since: [],
-                sequence: 0,
-                sent: 0
-              ] ++
-              [armed: false, promoting: false, recorded: true]
+              [:nowhere, :lease, :lease_ms, :wait_ms, :heir, pending: [], asked: [], since: []] ++
+              [sequence: 0, sent: 0, armed: false, promoting: false, recorded: true]
 
   @doc """
   Starts the owner of a new agent on this node, unless more than `most` agents play here by now. Called by the key's registrar, in the view of
@@ -158,7 +145,7 @@ defmodule ExPhil.Native.Fleet.Agent do
   end
 
   def handle_call({:change_over, generation}, _from, state) do
-    {reply, state} = changed_over(state, generation)
+    {reply, state} = Upkeep.change_over(state, generation)
     {:reply, reply, state, {:continue, :look_after}}
   end
 
@@ -194,7 +181,7 @@ defmodule ExPhil.Native.Fleet.Agent do
   def handle_call({:move_copy, node}, from, state), do: {:noreply, Copy.move(state, node, from)}
 
   @impl true
-  def handle_continue(:look_after, state), do: state |> look_after() |> moved()
+  def handle_continue(:look_after, state), do: state |> Upkeep.look_after() |> moved()
 
   @impl true
   def handle_info({:copy, owner, numbers, news}, %{role: :copy} = state),
@@ -241,7 +228,7 @@ defmodule ExPhil.Native.Fleet.Agent do
   end
 
   def handle_info(:change_over, state) do
-    {_, state} = changed_over(state, Directory.get(state.fleet, :generation))
+    {_, state} = Upkeep.change_over(state, Directory.get(state.fleet, :generation))
     {:noreply, state, {:continue, :look_after}}
   end
 
@@ -284,43 +271,6 @@ defmodule ExPhil.Native.Fleet.Agent do
 
   defp unconfirmed({:ok, _} = reply, state), do: {:unconfirmed, reply, News.unconfirmed(state)}
   defp unconfirmed(reply, _state), do: reply
-
-  # Nobody waits meanwhile.
-  defp look_after(%{role: :owner, moved_to: nil, log: %{last: last}} = state) when last != nil,
-    do: state |> Copy.look_for() |> export() |> News.deliver()
-
-  defp look_after(state), do: state
-
-  # Without a copy too: states bound the log.
-  defp export(%{log: %{last: last, states: [{at, _} | _]}} = state) do
-    due = now() - state.exported >= Directory.get(state.fleet, :config).export
-
-    with true <- last > at and (due or last - at >= @most_frames),
-         {:ok, exported} <- Policy.export_state(state.session) do
-      News.tell(%{state | log: Log.put_state(state.log, exported), exported: now()}, {:state, exported})
-    else
-      _ -> state
-    end
-  end
-
-  defp changed_over(%{log: %{generation: generation}} = state, generation), do: {:ok, state}
-
-  defp changed_over(%{log: log, role: :owner, moved_to: nil} = state, generation) do
-    {place, generation} = Devices.place(state.fleet, state.device, generation)
-    switched = Log.switch(log, generation)
-
-    # Answers that were given stay, in this log and in the copy's.
-    case Player.build(switched, place, state.options) do
-      {:ok, session, _} ->
-        state = %{state | session: session, log: switched, recorded: true}
-        {:ok, News.tell(state, {:switch, generation, Log.answers(switched)})}
-
-      {:error, _} = error ->
-        {error, state}
-    end
-  end
-
-  defp changed_over(state, _generation), do: {:ok, state}
 
   defp free(state) do
     case Copy.let_go(state) do
