@@ -56,7 +56,10 @@ TEST_CASE("emulated armed frames of gated trunks have the bits of plain frames",
 
 TEST_CASE("random operations of emulated armed sessions of gated trunks", "[.armed_trunk_sessions]") {
   emulate_launches();
-  for (const PolicyForm& form : armed_forms()) {
+  // All forms are played so on a GPU: to compile for the emulated one takes seconds for each.
+  const std::vector<PolicyForm> forms = armed_forms();
+  for (std::size_t i = 0; i < forms.size(); i += 3) {
+    const PolicyForm& form = forms[i];
     INFO(form.name);
     const int ahead = emulated_launches("policy_step_armed");
     check_random_sessions({load_on_device(form.weights, 400)}, session_operations(128), 5, true);
