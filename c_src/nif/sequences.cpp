@@ -33,7 +33,7 @@ std::vector<NamedParts> named_parts(const core::Network& network) {
   return all;
 }
 
-// ":conv and :ssm"
+// Their names as a caller writes them, ":first, :second and :third".
 std::string listed(const std::vector<NamedParts>& parts) {
   std::string text;
   for (std::size_t i = 0; i < parts.size(); ++i) {

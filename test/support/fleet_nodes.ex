@@ -30,6 +30,13 @@ defmodule ExPhil.Native.TestSupport.FleetNodes do
     end
   end
 
+  @doc "The options of a fleet of the test's own, whose policy is a file in the test's folder: `{options, policy}`."
+  def fleet_of(%{module: module, line: line, tmp_dir: folder}, options \\ []) do
+    {path, policy} = controller(folder)
+    own = [name: Module.concat(module, "Fleet#{line}"), policy: path, load: [backend: :host]]
+    {Keyword.merge(own, options), policy}
+  end
+
   @doc """
   A VM that is connected to this one and to the others it knows, `{peer, node}`; or, with `apart: true`, to none, and which does not leave a third
   node when it loses a second one, so that a test says who reaches whom. `schedulers: n` of that VM, 1 where it is left out; with `spin: true`

@@ -1,7 +1,8 @@
 defmodule ExPhil.Native.Fleet.Forget do
   @moduledoc false
-  # A stopped agent's key is new on every node once the call has returned. A node that the caller's cannot reach is told by another one;
-  # where none reaches it, once it is back. Until then an agent may have begun anew under the key: what a node knows of that one stays.
+  # What happens to the entries of a stopped agent: every node removes them, so that the key can be used for a new agent. Where the
+  # caller's node has no connection to a node, another node tells that one. Where no node has a connection to it, it is told when it is
+  # connected again. By then there may be a new agent with the same key; its entries are kept.
 
   alias ExPhil.Native.Fleet.{Directory, View}
 
@@ -22,7 +23,7 @@ defmodule ExPhil.Native.Fleet.Forget do
 
   defp others(fleet), do: Map.keys(View.get(fleet).members) -- [node()]
 
-  @doc "The same on this node, and on those of the nodes that it can reach: the nodes that have forgotten."
+  @doc "Removes the entries on this node, and on those of the nodes `far` that it has a connection to. Returns the nodes that have done so."
   @spec here(atom(), term(), [node()]) :: [node()]
   def here(fleet, key, far) do
     Directory.forget(fleet, key)
@@ -31,7 +32,7 @@ defmodule ExPhil.Native.Fleet.Forget do
     [node() | for({node, {:ok, :ok}} <- answers, do: node)]
   end
 
-  @doc "These agents were stopped some time ago: removes what is not of another one with the key."
+  @doc "These agents were stopped some time ago: removes their entries, but not those of a new agent with the same key."
   @spec late(atom(), [term()]) :: :ok
   def late(fleet, keys) do
     for key <- keys, not alive?(Directory.find(fleet, key)), do: Directory.forget(fleet, key)

@@ -17,10 +17,9 @@ defmodule ExPhil.Native.Fleet.ForgetTest do
     on_exit(distribute())
   end
 
-  setup %{tmp_dir: folder} = context do
-    {path, _policy} = controller(folder)
-    name = Module.concat(__MODULE__, "Fleet#{context.line}")
-    [fleet: name, options: [name: name, policy: path, load: [backend: :host], session: [history: 6]]]
+  setup context do
+    {options, _policy} = fleet_of(context, session: [history: 6])
+    [fleet: options[:name], options: options]
   end
 
   test "a key is new after a stop by a node that does not reach all of the others", context do

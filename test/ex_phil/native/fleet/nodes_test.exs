@@ -21,12 +21,10 @@ defmodule ExPhil.Native.Fleet.NodesTest do
     on_exit(distribute())
   end
 
-  setup %{tmp_dir: folder} = context do
-    {path, policy} = controller(folder)
-    name = Module.concat(__MODULE__, "Fleet#{context.line}")
+  setup context do
     session = [history: @history, temperature: 0.8, seed: 3]
-    options = [name: name, policy: path, load: [backend: :host], session: session, export: 50]
-    [fleet: name, policy: policy, options: options]
+    {options, policy} = fleet_of(context, session: session, export: 50)
+    [fleet: options[:name], policy: policy, options: options]
   end
 
   # This VM plays no agents: it is the game's.

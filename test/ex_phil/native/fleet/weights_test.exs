@@ -21,13 +21,12 @@ defmodule ExPhil.Native.Fleet.WeightsTest do
 
   # This VM plays no agents: it is the game's.
   setup %{tmp_dir: folder} = context do
-    {path, policy} = controller(folder)
+    {options, policy} = fleet_of(context, session: @session, export: 50)
     {other, others} = controller(folder, seed: 5)
-    name = Module.concat(__MODULE__, "Fleet#{context.line}")
-    options = [name: name, policy: path, load: [backend: :host], session: @session, export: 50]
     pid = start_fleet(Keyword.put(options, :devices, []))
     on_exit(fn -> if Process.alive?(pid), do: stop_fleet(pid) end)
-    [fleet: name, path: path, policy: policy, other: other, others: others, options: options]
+    path = options[:policy]
+    [fleet: options[:name], path: path, policy: policy, other: other, others: others, options: options]
   end
 
   defp start_there(options, how \\ []) do
