@@ -145,7 +145,7 @@ demo:
 ## test: set up, check, build, and run every test except test_variants; prints what it leaves out, and why
 test: setup
 	@$(MAKE) --no-print-directory check $(BUILD_CUDA)/c_src_tests
-	@$(MAKE) --no-print-directory test_c test_ex
+	@$(MAKE) --no-print-directory test_ex test_c
 	@$(MAKE) --no-print-directory test_latency
 
 ## test_c: the C++ tests (Catch2), in four processes

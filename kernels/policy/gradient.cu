@@ -232,6 +232,15 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads)
 #pragma unroll
   for (int k = 0; k < TAPS; ++k) args.weight_parts[(part * args.channels + c) * TAPS + k] = d_weight[k];
   if (args.bias != nullptr) args.bias_parts[part * args.channels + c] = d_bias;
+  if (args.d_history == nullptr || begin > 0) return;
+    // Input k of the history is read by the first k + 1 steps.
+#pragma unroll
+  for (int k = 0; k < TAPS - 1; ++k) {
+    float sum = 0.0f;
+#pragma unroll
+    for (int step = 0; step <= k; ++step) sum = __fmaf_rn(channel.weight[k - step], dv[step], sum);
+    args.d_history[(sequence * args.channels + c) * (TAPS - 1) + k] = sum;
+  }
 }
 
 // grid: kGradientThreads / strands elements of each sum, sum after sum.

@@ -92,6 +92,7 @@ struct ConvolveArguments {
   float* dx;
   float *weight_parts, *bias_parts;  // {sequences, segments, channels, taps}, {sequences, segments, channels}
   float* final_history;              // {sequences, channels, taps - 1}
+  float* d_history;                  // as history; null: not wanted
   long long sequences, seq, x_row, s_row;
   int inner, channels;
 };
@@ -135,6 +136,7 @@ struct GradientScanArguments {
   const float* initial;     // {sequences, inner, state}; null: zeros
   float *gated, *final;     // final: {sequences, inner, state}, or null
   const float* d_gated;
+  float* d_initial;  // as initial; null: not wanted
   float *ds, *ddt, *dz;
   float* d_input_dt;         // where there is a mean
   float *a_parts, *d_parts;  // {sequences, inner, state}; {sequences, inner} or null
@@ -196,6 +198,7 @@ struct GradientAngleArguments {
   const float* initial;    // {sequences, heads, angles}; null: zeros
   float *turn, *final;     // {rows, heads, angles, 2}; as initial, or null
   const float* d_turn;
+  float* d_initial;              // as initial; null: not wanted
   float *rate_parts, *dt_parts;  // {heads, rows, angles}, {angles, rows, heads}
   long long sequences, seq;
   int heads, angles;
@@ -217,7 +220,7 @@ struct GradientDelayArguments {
   const float *in, *initial;  // initial: null: zeros
   float *out, *final;         // final: or null
   const float* d_out;
-  float* d_in;
+  float *d_in, *d_initial;  // d_initial: null: not wanted
   long long sequences, seq;
   int size;
 };

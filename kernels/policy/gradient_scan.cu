@@ -74,6 +74,7 @@ class Scan {
       for (long long t = end; t-- > first;) back(t, before(t - first), &dh, &da, &dd);
     }
     if (active_) args_.a_parts[final_at()] = da;
+    if (active_ && args_.d_initial != nullptr) args_.d_initial[final_at()] = dh;
     if (owns_channel() && args_.d_parts != nullptr) args_.d_parts[sequence_ * args_.inner + own()] = dd;
   }
 

@@ -116,6 +116,7 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads)
     a.rate_parts[(head * rows + row) * a.angles + angle] = d.rate.v;
     a.dt_parts[(angle * rows + row) * a.heads + head] = d.dt.v;
   }
+  if (a.d_initial != nullptr) a.d_initial[i] = d_angle;
 }
 
 // A thread for each pair, or value without an angle, of a head of a row: those of all its ranks.
@@ -196,7 +197,9 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads)
     policy_gradient_delay_back(const GradientDelayArguments a) {
   const long long i = item();
   if (i >= a.sequences * a.seq * a.size) return;
-  a.d_in[i] = i / a.size % a.seq + 1 < a.seq ? a.d_out[i + a.size] : 0.0f;
+  const long long row = i / a.size, step = row % a.seq;
+  a.d_in[i] = step + 1 < a.seq ? a.d_out[i + a.size] : 0.0f;
+  if (a.d_initial != nullptr && step == 0) a.d_initial[row / a.seq * a.size + i % a.size] = a.d_out[i];
 }
 
 // A thread for each value that is written: of all ranks, or of their sum.

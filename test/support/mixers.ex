@@ -2,6 +2,7 @@ defmodule ExPhil.Native.TestSupport.Mixers do
   @moduledoc false
   # The recorded policies of mamba23, Mamba-2 and Mamba-3, and the checks of every one of them, as a user loads and plays them.
   import ExPhil.Native.TestSupport.Numbers
+  import ExPhil.Native.TestSupport.Slopes
   import ExUnit.Assertions
 
   alias ExPhil.Native.{Policy, Safetensors}
@@ -81,6 +82,8 @@ defmodule ExPhil.Native.TestSupport.Mixers do
     for {name, gradient} <- gradients, do: assert(close?(gradient, recorded["grad." <> name], 1.0e-4), name)
     names = for "grad." <> name <- Map.keys(recorded), name != "obs", do: name
     assert Enum.sort(names) == gradients |> Map.keys() |> Enum.sort()
+    {_, state} = Policy.forward!(policy, recorded["obs"], return_state: true)
+    check_state_gradient(policy, recorded["obs"], recorded["g"], state)
   end
 
   @doc "Steps, prefills, rollback, snapshots, exported states and batches have the same bits."

@@ -31,7 +31,7 @@ struct PolicyGradOutputs {
   float* frames = nullptr;                 // {batch, seq, d_input}
   float* outs = nullptr;                   // {batch, seq, d_output}
   float* states = nullptr;                 // {batch, state_floats}: after the last frame
-  // {batch, state_floats}: the gradient of the states before the first frame. Of gated cells' states alone.
+  // {batch, state_floats}: the gradient of the states before the first frame, given or not.
   float* d_states = nullptr;
 };
 
@@ -47,10 +47,5 @@ class PolicyGradient {
   virtual void run(const PolicySequences& sequences, const float* d_outs,
                    const PolicyGradOutputs& outputs) const = 0;
 };
-
-// Whether all states of a network are those of gated cells, whose gradient a call may ask for.
-bool gives_d_states(const Network& network);
-// Throws unsupported where `outputs` asks for what this network's gradient does not give.
-void require_outputs(const Network& network, const PolicyGradOutputs& outputs);
 
 }  // namespace exphil::core

@@ -223,7 +223,6 @@ void PolicyGradient::run_groups(const Call& call) const {
 
 void PolicyGradient::run(CUdeviceptr weights, const PolicySequences& sequences, const float* d_outs,
                          const PolicyGradOutputs& outputs) const {
-  core::require_outputs(weights_->network(), outputs);
   const bool gradient = d_outs != nullptr;
   const DeviceBuffer sums = context_->device_pool().allocate(gradient ? gradient_bytes() : 0);
   run_groups({weights, sums.address(), sequences, d_outs, outputs, nullptr});
@@ -232,7 +231,6 @@ void PolicyGradient::run(CUdeviceptr weights, const PolicySequences& sequences, 
 
 void PolicyGradient::train(CUdeviceptr weights, const PolicySequences& sequences,
                            const PolicyGradOutputs& outputs, const TrainingPass& training) const {
-  core::require_outputs(weights_->network(), outputs);
   run_groups({weights, training.gradient, sequences, nullptr, outputs, &training});
 }
 

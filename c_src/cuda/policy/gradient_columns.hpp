@@ -5,10 +5,13 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/optional_array.hpp"
 #include "core/policy/network.hpp"
 #include "cuda/policy/gradient_kernels.hpp"
 
 namespace exphil::cuda {
+
+using core::advanced;
 
 // The rows {rows, size} of a vector in its pieces (pieces_of, cuda/policy/gradient_order.hpp), each dense.
 // None where no phase of the block writes it.
@@ -25,10 +28,6 @@ struct ColumnRun {
   Matrix from, to;
   std::int64_t first = 0;
 };
-// What is at `first` of an array; null where there is none.
-inline float* advanced(float* array, std::int64_t first) {
-  return array == nullptr ? array : array + first;
-}
 std::vector<ColumnRun> common_columns(const std::vector<Matrix>& from, const std::vector<Matrix>& to);
 
 }  // namespace exphil::cuda

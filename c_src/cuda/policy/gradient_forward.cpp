@@ -133,6 +133,7 @@ std::vector<policy::ConvolveArguments> GradientPass::convolution(const core::Con
     a.weight = weight(p.weight) + run.first * p.taps, a.bias = advanced(weight(p.bias), run.first);
     a.history = advanced(m_.states[state], run.first * history);
     a.final_history = advanced(m_.final_states[state], run.first * history);
+    a.d_history = advanced(m_.d_states[state], run.first * history);
     a.sequences = m_.shape.sequences, a.seq = m_.shape.seq;
     a.inner = static_cast<int>(run.from.columns), a.channels = static_cast<int>(p.in.size);
     all.push_back(a);

@@ -212,6 +212,7 @@ void GradientPass::back(const core::HeadRecurrence& p) {
   const std::int64_t tiles = head_tiles(p), count = m_.shape.sequences;
   policy::GradientHeadsArguments a = heads(p);
   a.d_out = dense_given(p.out);
+  a.d_initial = m_.d_states[static_cast<std::size_t>(p.state)];
   a.d_value = stored(p.value);
   if (p.a != core::kNone) a.a_parts = negative_exp_parts(p.a, count * tiles, p.heads());
   const bool of_heads = p.skips == p.heads();

@@ -37,6 +37,7 @@ core::ScanShape scan_shape(const core::SelectiveScan& p, const GradientShape& sh
     scan.add(id);
   }
   if (p.d != core::kNone) scan.add(ScanOperand::grad_d);
+  if (shape.by_state) scan.add(ScanOperand::grad_initial_state);
   return scan;
 }
 
@@ -140,6 +141,7 @@ void GradientPass::back(const core::SelectiveScan& p) {
   at[ScanOperand::grad_z] = address(stored(p.z));
   at[ScanOperand::grad_a] = address(negative_exp_parts(p.a, 1, p.x.size * p.b.size));
   at[ScanOperand::grad_d] = address(sums().into(gradient(p.d), 1, p.x.size));
+  at[ScanOperand::grad_initial_state] = address(m_.d_states[static_cast<std::size_t>(p.state)]);
   enqueue_scan_gradient(context_, stream_, scan_shape(p, m_.shape, true), at, m_.scan_scratch);
   bias_back(p.dt_bias, p.dt, d_dt);
   settle();
@@ -148,7 +150,7 @@ void GradientPass::back(const core::SelectiveScan& p) {
 void GradientPass::own_scan_back(const core::SelectiveScan& p) {
   const std::int64_t tiles = scan_tiles(p.x.size, p.b.size), count = m_.shape.sequences;
   policy::GradientScanArguments a = own_scan(p);
-  a.d_gated = dense_given(p.out);
+  a.d_gated = dense_given(p.out), a.d_initial = m_.d_states[static_cast<std::size_t>(p.state)];
   a.ds = stored(p.x), a.ddt = stored(p.dt), a.dz = stored(p.z);
   if (p.input_dt) a.d_input_dt = stored(p.input_dt.vector, gradients(p.input_dt.vector)[0]);
   a.a_parts = negative_exp_parts(p.a, count, p.x.size * p.b.size);

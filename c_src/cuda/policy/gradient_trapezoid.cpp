@@ -81,7 +81,7 @@ void GradientPass::forward(const core::Angle& p) {
 void GradientPass::back(const core::Angle& p) {
   run_inputs();
   policy::GradientAngleArguments a = angles(p);
-  a.d_turn = dense_given(p.out);
+  a.d_turn = dense_given(p.out), a.d_initial = m_.d_states[static_cast<std::size_t>(p.state)];
   PartialSums now = sums().rest();
   a.rate_parts = summed(p.rate, p.heads(), now), a.dt_parts = summed(p.dt, p.angles(), now);
   kernels_.trapezoid(stream_, "policy_gradient_angle_back", a.sequences * p.heads() * p.angles(), a);
@@ -137,6 +137,7 @@ void GradientPass::back(const core::Delay& p) {
   run_inputs();
   policy::GradientDelayArguments a = delay(p);
   a.d_out = dense_given(p.out), a.d_in = stored(p.in);
+  a.d_initial = m_.d_states[static_cast<std::size_t>(p.state)];
   kernels_.trapezoid(stream_, "policy_gradient_delay_back", m_.shape.rows() * p.in.size, a);
   settle();
 }

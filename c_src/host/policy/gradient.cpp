@@ -34,7 +34,6 @@ std::unique_ptr<core::PolicyGradient> make_gradient(std::shared_ptr<const core::
 void policy_grad(const core::PolicyWeights& weights, const core::PolicySequences& sequences,
                  const float* d_outs, const core::PolicyGradOutputs& outputs,
                  const std::function<void(std::int64_t, std::int64_t)>& between) {
-  core::require_outputs(weights.network(), outputs);
   for (const core::Phase* phase : core::phases_of(weights.network())) access_of(weights.network(), *phase);
   const PackedWeights packed(weights);
   const std::int64_t seq = sequences.seq;

@@ -102,15 +102,22 @@ class Backward {
     const Stored dx = v_.stored(p.in, dv.step);
     const std::int64_t blocks = panels(p.in.size);
     Histories histories(p, group_, n_);
+    AlignedBuffer d_histories(d_states_ == nullptr ? 0 : histories.all.floats());
     each_part(blocks, [&](std::int64_t begin, std::int64_t end, const SequenceSums& sums) {
       each_sequence_run(blocks, begin, end, [&](std::int64_t i, std::int64_t first, std::int64_t last) {
         Convolution convolution = convolution_of(p, packed(), r_.blocks[block_].data(), i * seq_, seq_);
         convolution.history = histories.of(i);  // is only read
         const std::int64_t at = i * seq_ * dv.step;
-        convolve_back(convolution, {dv.data + at, dx.rows.data + at, sums.of(i, kWeight), sums.of(i, kBias)},
+        convolve_back(convolution,
+                      {dv.data + at, dx.rows.data + at, sums.of(i, kWeight), sums.of(i, kBias),
+                       core::advanced(d_histories.data(), i * histories.place.floats())},
                       first, last);
       });
     });
+    for (std::int64_t i = 0; d_states_ != nullptr && i < group_.count; ++i) {
+      histories.place.read(d_histories.data() + i * histories.place.floats(),
+                           state_part(d_states_, group_, i, n_, p.state));
+    }
     v_.settle(dx);
   }
 
@@ -166,15 +173,15 @@ class Backward {
   template <class P>
   void operator()(const P& p) {
     const std::int64_t all = group_.count;
-    GradientSums::sum_up(sums(), sums().phases[index_], all, all, &d_.rows,
-                         [&](const SequenceSums& sums, std::int64_t) {
-                           phase_back(p, {packed(), n_, group_, r_.blocks[block_].data(), sums, v_});
-                         });
+    GradientSums::sum_up(
+        sums(), sums().phases[index_], all, all, &d_.rows, [&](const SequenceSums& sums, std::int64_t) {
+          phase_back(p, {packed(), n_, group_, r_.blocks[block_].data(), sums, v_, d_states_});
+        });
   }
 
   void operator()(const core::SelectiveScan& p) {
     phase_back(p, RecordedScan{packed(), n_, w_.config(), group_, r_.blocks[block_].data(),
-                               r_.before[block_][index_], sums(), sums().phases[index_], d_});
+                               r_.before[block_][index_], sums(), sums().phases[index_], d_, d_states_});
   }
 
   void operator()(const core::Recall&) {}     // walk() has them

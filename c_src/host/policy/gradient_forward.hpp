@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/optional_array.hpp"
 #include "core/policy/gradient.hpp"
 #include "host/policy/phases.hpp"
 #include "host/simd/aligned.hpp"
@@ -70,8 +71,7 @@ class GradientRecord {
 template <class Float>
 Float* state_part(Float* states, const SequenceGroup& group, std::int64_t sequence,
                   const core::Network& network, core::StateId id) {
-  if (states == nullptr) return nullptr;
-  return states + (group.first + sequence) * network.state_floats() + network.state_at(id);
+  return core::advanced(states, (group.first + sequence) * network.state_floats() + network.state_at(id));
 }
 
 // Sequences that a thread walks together: as many for each, so that a weight is read once for several.

@@ -64,7 +64,9 @@ void phase_back(const core::HeadRecurrence& p, const RecordedPhase& recorded) {
       const HeadRows rows = heads_of(p, recorded.packed, recorded.at, row, seq);
       HeadGradient g;
       g.initial = state_part(group.all->states, group, sequence, recorded.network, p.state);
-      if (g.initial != nullptr) g.initial += head * p.channels() * p.keys();
+      g.d_initial = recorded.d_state(p.state, sequence);
+      const std::int64_t of_head = head * p.channels() * p.keys();
+      g.initial = core::advanced(g.initial, of_head), g.d_initial = core::advanced(g.d_initial, of_head);
       g.d_out = from(dy, row), g.d_value = from(all[0].rows, row);
       g.d_rate = from(all[1].rows, row), g.d_decay = from(all[2].rows, row);
       g.d_key = made.d_key.data() + i * made.floats, g.d_query = made.d_query.data() + i * made.floats;

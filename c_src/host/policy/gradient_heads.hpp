@@ -15,6 +15,11 @@ struct RecordedPhase {
   const MatrixRows* at;  // of each vector
   const SequenceSums& sums;
   VectorGradients& vectors;
+  float* d_states = nullptr;  // as in core::PolicyGradOutputs
+  // Of a sequence of the group; null where it is not wanted.
+  float* d_state(core::StateId id, std::int64_t sequence) const {
+    return state_part(d_states, group, sequence, network, id);
+  }
   // Null where there is no such weight.
   float* sum(PhaseWeightName name, std::int64_t sequence) const {
     return sums.phase.weights[name].id == core::kNone ? nullptr : sums.of(sequence, name);

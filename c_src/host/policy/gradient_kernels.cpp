@@ -84,19 +84,22 @@ void run_convolve_back(const Convolution& c, const ConvolutionGradient& r, std::
       store(hn::MulAdd(d, load(input_row(c, t + tap) + i), load(to)), to);
     }
   };
+  const std::int64_t kept = c.taps - 1;  // the last row that reads the input of row t is t + kept
+  // Rows before 0 are those of the history.
   const auto input_back = [&](std::int64_t t, std::int64_t i) {
+    float* const to = t < 0 ? r.d_history + (t + kept) * c.step : r.dx + t * c.step;
     F dx = fill(0.0);
-    for (std::int64_t later = 0; later < c.taps && t + later < c.seq; ++later) {
-      const float* const weight = c.weights + (c.taps - 1 - later) * c.step + i;
+    for (std::int64_t later = std::max<std::int64_t>(0, -t); later < c.taps && t + later < c.seq; ++later) {
+      const float* const weight = c.weights + (kept - later) * c.step + i;
       dx = hn::MulAdd(load(weight), load(r.dv + (t + later) * c.step + i), dx);
     }
-    store(dx, r.dx + t * c.step + i);
+    store(dx, to + i);
   };
-  const std::int64_t kept = c.taps - 1;  // the last row that reads the input of row t is t + kept
+  const std::int64_t first = r.d_history == nullptr ? kept : 0;
   for (std::int64_t t = 0; t < c.seq + kept; ++t) {
     for (std::int64_t i = begin * kPanel; i < end * kPanel; i += kLanes) {
       if (t < c.seq) sums_back(t, i);
-      if (t >= kept) input_back(t - kept, i);
+      if (t >= first) input_back(t - kept, i);
     }
   }
 }

@@ -21,10 +21,10 @@ void normalize_back(const Norm& norm, const NormGradient& gradient, std::int64_t
                     std::int64_t rows);
 
 // What convolve() passes back for one sequence and panels [begin, end): `dv` holds the gradient of its output
-// and receives that of its sums before silu; dx that of x; d_weights {taps, step} and d_bias {step} are added
-// to.
+// and receives that of its sums before silu; dx that of x; d_history {taps - 1, step}, where it is not null,
+// that of the inputs before row 0; d_weights {taps, step} and d_bias {step} are added to.
 struct ConvolutionGradient {
-  float *dv = nullptr, *dx = nullptr, *d_weights = nullptr, *d_bias = nullptr;
+  float *dv = nullptr, *dx = nullptr, *d_weights = nullptr, *d_bias = nullptr, *d_history = nullptr;
 };
 void convolve_back(const Convolution& convolution, const ConvolutionGradient& gradient, std::int64_t begin,
                    std::int64_t end);

@@ -34,6 +34,7 @@ GradientSequence sequence_of(const core::SelectiveScan& p, const RecordedScan& r
   GradientSequence g;
   g.scan = scan_of(p, r.packed, r.at, sequence * seq, seq, r.group.all->length(r.config));
   g.scan.initial_state = state_part(r.group.all->states, r.group, sequence, r.network, p.state);
+  g.d_initial = state_part(r.d_states, r.group, sequence, r.network, p.state);
   g.scan.y = nullptr, g.scan.y_step = 0;
   g.checkpoints = r.checkpoints.data + sequence * r.checkpoints.step;
   g.dy = {to.dy.data + at, to.dy.step};

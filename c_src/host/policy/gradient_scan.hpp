@@ -18,6 +18,7 @@ struct RecordedScan {
   BlockSums& sums;
   const PhaseSums& phase;
   BackRows& rows;
+  float* d_states = nullptr;  // as in core::PolicyGradOutputs
 };
 
 void phase_back(const core::SelectiveScan& phase, const RecordedScan& recorded);

@@ -35,7 +35,9 @@ void phase_back(const core::Delay& p, const RecordedPhase& recorded) {
   VectorGradients& v = recorded.vectors;
   const MatrixRows dy = v.whole(p.out);
   const Stored dx = v.stored(p.in, kAnyStep);
-  each_sequence(recorded, [&](std::int64_t, std::int64_t first) {
+  each_sequence(recorded, [&](std::int64_t sequence, std::int64_t first) {
+    float* const d_state = recorded.d_state(p.state, sequence);
+    if (d_state != nullptr) std::copy_n(row_at(dy, first), p.in.size, d_state);
     const std::int64_t last = first + recorded.group.all->seq - 1;
     copy_rows({row_at(dy, first + 1), dy.step}, {row_at(dx.rows, first), dx.rows.step}, last - first, 0,
               p.in.size);
@@ -49,7 +51,7 @@ void phase_back(const core::Angle& p, const RecordedPhase& recorded) {
   const MatrixRows dy = v.whole(p.out), turn = rows_at(recorded.at, p.out, 0),
                    rate = rows_at(recorded.at, p.rate, 0), dt = rows_at(recorded.at, p.dt, 0);
   const Stored d_rate = v.stored(p.rate, kAnyStep), d_dt = v.stored(p.dt, kAnyStep, 1);
-  each_sequence(recorded, [&](std::int64_t, std::int64_t first) {
+  each_sequence(recorded, [&](std::int64_t sequence, std::int64_t first) {
     std::vector<float> d(static_cast<std::size_t>(p.heads() * p.angles()));
     for (std::int64_t row = first + recorded.group.all->seq; row-- > first;) {
       float *const to_rate = row_at(d_rate.rows, row), *const to_dt = row_at(d_dt.rows, row);
@@ -64,6 +66,8 @@ void phase_back(const core::Angle& p, const RecordedPhase& recorded) {
         to_rate[angle] += g.rate, to_dt[head] += g.dt;
       }
     }
+    float* const d_state = recorded.d_state(p.state, sequence);
+    if (d_state != nullptr) std::copy(d.begin(), d.end(), d_state);
   });
   v.settle(d_rate), v.settle(d_dt);
 }

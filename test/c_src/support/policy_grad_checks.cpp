@@ -75,9 +75,9 @@ PolicyGradResult run_policy_grad(const PolicyGrad& grad, const core::PolicyWeigh
   r.frames.resize(c.frames.size());
   r.outs.resize(c.d_outs.size());
   r.states.resize(size(c.batch * config.state_floats()));
-  if (core::gives_d_states(config.network)) r.d_states.resize(r.states.size());
+  r.d_states.resize(r.states.size());
   const core::PolicyGradOutputs outputs{&r.weights, r.frames.data(), r.outs.data(), r.states.data(),
-                                        r.d_states.empty() ? nullptr : r.d_states.data()};
+                                        r.d_states.data()};
   const Floats d_outs = c.d_outs_f32();
   grad(c.sequences(), forward_only ? nullptr : d_outs.data(), outputs);
   return r;
@@ -102,9 +102,7 @@ void check_policy_grad(const PolicyGrad& grad, const core::PolicyWeights& weight
       core::policy_grad_reference<float>(weights.config, weights.values, c.sequences(), c.d_outs.data());
   CHECK(relative_error(found.outs, expected.outs) <= tolerance);
   CHECK(relative_error(found.frames, expected.frames) <= tolerance);
-  if (core::gives_d_states(weights.network())) {
-    CHECK(relative_error(found.d_states, expected.states) <= tolerance);
-  }
+  CHECK(relative_error(found.d_states, expected.states) <= tolerance);
   for (std::size_t id = 0; id < found.weights.size(); ++id) {
     CAPTURE(weights.network().weights[id].name);
     const double error = relative_error(found.weights[id], expected.weights[id]);

@@ -16,8 +16,7 @@ using PolicyGrad = std::function<void(const core::PolicySequences& sequences, co
 
 struct PolicyGradResult {
   core::PolicyValues<float> weights;
-  std::vector<float> frames, outs, states;
-  std::vector<float> d_states;  // where the network's gradient gives them
+  std::vector<float> frames, outs, states, d_states;
 };
 
 PolicyGradResult run_policy_grad(const PolicyGrad& grad, const core::PolicyWeights& weights,

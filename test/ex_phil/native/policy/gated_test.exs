@@ -4,6 +4,7 @@ defmodule ExPhil.Native.Policy.GatedTest do
   use ExUnit.Case, async: true
 
   import ExPhil.Native.TestSupport.Numbers
+  import ExPhil.Native.TestSupport.Slopes
 
   alias ExPhil.Native.{Checkpoint, Error, Loss, Policy, Safetensors, Trainer}
   alias ExPhil.Native.TestSupport.Shared
@@ -94,28 +95,7 @@ defmodule ExPhil.Native.Policy.GatedTest do
       for {name, {type, shape, _}} <- gradients, do: assert({^type, ^shape, _} = weights[name])
 
       loss = fn outs -> Enum.zip_with(floats(outs), floats(d_outs), &(&1 * &2)) |> Enum.sum() end
-
-      unless unquote(set) =~ "deltanet" do
-        # So is that of the initial state, a tensor of its shape. A small step of the state along it lowers the loss.
-        {^gradients, d_state} =
-          Policy.grad!(policy, frames, d_outs, initial_state: state, d_initial_state: true)
-
-        {^gradients, {:f32, {2, 6, 32}, _}, ^d_state} =
-          Policy.grad!(policy, frames, d_outs, initial_state: state, d_frames: true, d_initial_state: true)
-
-        [{part, {:f32, shape, values}}] = Map.to_list(state)
-        %{^part => {:f32, ^shape, d_values}} = d_state
-        at = &(Policy.forward!(policy, frames, initial_state: %{part => {:f32, shape, &1}}) |> loss.())
-        rate = 1.0e-3
-
-        lower =
-          for {v, d} <- Enum.zip(floats(values), floats(d_values)),
-              into: <<>>,
-              do: <<v - rate * d::float-32-little>>
-
-        squares = for d <- floats(d_values), reduce: 0.0, do: (sum -> sum + d * d)
-        assert_in_delta (at.(lower) - at.(values)) / (-rate * squares), 1.0, 0.05
-      end
+      check_state_gradient(policy, frames, d_outs, state)
 
       # The loss is linear in the outputs: a small step along the gradient lowers it by rate * |gradient|^2.
       rate = 1.0e-4
@@ -169,16 +149,10 @@ defmodule ExPhil.Native.Policy.GatedTest do
 
         close.(outs, expected_outs, "outs of chunk #{chunk}")
         for {part, tensor} <- state, do: close.(tensor, expected_state[part], "#{part} after chunk #{chunk}")
-        # The state of a gated DeltaNet has no gradient.
-        options = [d_frames: true, d_initial_state: not (set =~ "deltanet")] ++ start
+        options = [d_frames: true, d_initial_state: true] ++ start
 
         [{gradients, d_frames, d_state}, {expected, expected_frames, expected_d_state}] =
-          for policy <- [gpu, cpu] do
-            case Policy.grad!(policy, frames, d_outs, options) do
-              {gradients, d_frames} -> {gradients, d_frames, %{}}
-              all -> all
-            end
-          end
+          for policy <- [gpu, cpu], do: Policy.grad!(policy, frames, d_outs, options)
 
         for {name, tensor} <- gradients, do: close.(tensor, expected[name], name)
         close.(d_frames, expected_frames, "d_frames")

@@ -51,8 +51,7 @@ defmodule ExPhil.Native.Policy.Interface.Training do
         * `:initial_state` - as in `forward/3`
         * `:d_frames` - `true` returns `{gradients, d_frames}` with the gradient by the frames
         * `:d_initial_state` - `true` returns `{gradients, d_state}`, or `{gradients, d_frames, d_state}`, with the gradient by the states before
-          the first frames, given or not, in the form of `:initial_state`. Only GRU, LSTM, minGRU and minLSTM have it; of another trunk it is
-          an error of kind `:unsupported`
+          the first frames, given or not, in the form of `:initial_state`
 
       Every dialect has it, in the precision `:f32`. It runs where the policy is. The same call gives the same
       bits in every run and with any number of threads. It takes memory for the activations of 2048 frames (4096 on CUDA, on the device),
