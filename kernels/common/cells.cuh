@@ -50,7 +50,7 @@ constexpr int states_of(Cell cell) {
 constexpr bool recurrent(Cell cell) {
   return cell == Cell::gru || cell == Cell::lstm;
 }
-constexpr int kMaxGates = 4;
+constexpr int kMaxGates = 4, kMostActivations = 5;
 }  // namespace formulas
 }  // namespace exphil
 #endif
@@ -63,6 +63,7 @@ constexpr int kMaxGates = 4;
 EXPHIL_FORMULAS_BEGIN
 using ::exphil::formulas::Cell;
 using ::exphil::formulas::gates_of;
+using ::exphil::formulas::kMostActivations;
 using ::exphil::formulas::recurrent;
 using ::exphil::formulas::states_of;
 #else
@@ -176,29 +177,53 @@ EXPHIL_FN V share_gradient(V f, V i, V v, V h, V d, V* d_f, V* d_i, V* d_v) {
   return d * (f / total);
 }
 
+// What the gradient of a recurrent cell needs of its step: r, z, n of a GRU; i, f, g, o and the tanh of the
+// new state of an LSTM. From x, h and states as before the step.
+template <Cell kCell, class M, class V>
+EXPHIL_FN void cell_activations(const V* x, const V* h, const V* states, V* activations) {
+  static_assert(recurrent(kCell), "the others' gradients need next to nothing");
+  activations[0] = sigmoid<M>(x[0] + h[0]), activations[1] = sigmoid<M>(x[1] + h[1]);
+  if constexpr (kCell == Cell::gru) {
+    activations[2] = hyperbolic_tangent<M>(x[2] + activations[0] * h[2]);
+  } else {
+    activations[2] = hyperbolic_tangent<M>(x[2] + h[2]), activations[3] = sigmoid<M>(x[3] + h[3]);
+    activations[4] = hyperbolic_tangent<M>(activations[1] * states[1] + activations[0] * activations[2]);
+  }
+}
+
+// With them: cell_gradient() of a recurrent cell.
+template <Cell kCell, class M, class V>
+EXPHIL_FN void recurrent_gradient(const V* activations, const V* h, const V* states, V* d_states, V* d_x,
+                                  V* d_h) {
+  const V one = M::set(h[0], 1.0), d = d_states[0];
+  if constexpr (kCell == Cell::gru) {
+    const V r = activations[0], z = activations[1], n = activations[2];
+    d_x[2] = d * (one - z) * (one - n * n);
+    d_x[1] = d * (states[0] - n) * z * (one - z);
+    d_x[0] = d_x[2] * h[2] * r * (one - r);
+    d_h[0] = d_x[0], d_h[1] = d_x[1], d_h[2] = d_x[2] * r;
+    d_states[0] = d * z;
+  } else {
+    const V i = activations[0], f = activations[1], g = activations[2], o = activations[3];
+    const V t = activations[4], d_c = d_states[1] + d * o * (one - t * t);
+    d_x[0] = d_h[0] = d_c * g * i * (one - i);
+    d_x[1] = d_h[1] = d_c * states[1] * f * (one - f);
+    d_x[2] = d_h[2] = d_c * i * (one - g * g);
+    d_x[3] = d_h[3] = d * t * o * (one - o);
+    d_states[0] = M::set(d, 0.0), d_states[1] = d_c * f;
+  }
+}
+
 // x, h and states as before the step. d_states: the gradient of the states after it, that of `out` added to
 // the first; receives that of the states before it, without what passes through h. d_x, d_h: that of the
 // sums.
 template <Cell kCell, class M, class V>
 EXPHIL_FN void cell_gradient(const V* x, const V* h, const V* states, V* d_states, V* d_x, V* d_h) {
   const V one = M::set(x[0], 1.0), d = d_states[0];
-  if constexpr (kCell == Cell::gru) {
-    const V r = sigmoid<M>(x[0] + h[0]), z = sigmoid<M>(x[1] + h[1]);
-    const V n = hyperbolic_tangent<M>(x[2] + r * h[2]);
-    d_x[2] = d * (one - z) * (one - n * n);
-    d_x[1] = d * (states[0] - n) * z * (one - z);
-    d_x[0] = d_x[2] * h[2] * r * (one - r);
-    d_h[0] = d_x[0], d_h[1] = d_x[1], d_h[2] = d_x[2] * r;
-    d_states[0] = d * z;
-  } else if constexpr (kCell == Cell::lstm) {
-    const V i = sigmoid<M>(x[0] + h[0]), f = sigmoid<M>(x[1] + h[1]), o = sigmoid<M>(x[3] + h[3]);
-    const V g = hyperbolic_tangent<M>(x[2] + h[2]), c = f * states[1] + i * g;
-    const V t = hyperbolic_tangent<M>(c), d_c = d_states[1] + d * o * (one - t * t);
-    d_x[0] = d_h[0] = d_c * g * i * (one - i);
-    d_x[1] = d_h[1] = d_c * states[1] * f * (one - f);
-    d_x[2] = d_h[2] = d_c * i * (one - g * g);
-    d_x[3] = d_h[3] = d * t * o * (one - o);
-    d_states[0] = M::set(d, 0.0), d_states[1] = d_c * f;
+  if constexpr (recurrent(kCell)) {
+    V activations[kMostActivations];
+    cell_activations<kCell, M>(x, h, states, activations);
+    recurrent_gradient<kCell, M>(activations, h, states, d_states, d_x, d_h);
   } else if constexpr (kCell == Cell::min_gru || kCell == Cell::elu_gru) {
     const V z = sigmoid<M>(x[0]);
     const V v = kCell == Cell::elu_gru ? raised_elu<M>(x[1]) : x[1];

@@ -59,8 +59,12 @@ struct WalkBackArguments {
 
 // ---- walk.cu and walk_back.cu: a team of TEAM blocks walks ROWS sequences; each block owns some units ----
 
-// Threads that share a sum: of a unit's gates forward; of kBackOuts values of the state backward.
-constexpr int kWalkSlices = 16, kBackSlices = 4, kBackOuts = 2;
+// Threads that share a sum, and the sums that they share: of the gates of kWalkUnits units forward, of
+// kBackOuts values of the state backward. What a thread reads from shared memory serves all of its sums: with
+// fewer, that is what the walks wait for.
+constexpr int kWalkSlices = 16, kWalkUnits = 2, kBackSlices = 4, kBackOuts = 4;
+// Backward, where a block has more weights than its shared memory holds, and reads them from the L2.
+constexpr int kFewBackOuts = 2, kMostHeldWeights = 56 * 1024;
 
 constexpr int divide_up(int value, int by) {
   return (value + by - 1) / by;
@@ -81,26 +85,35 @@ struct ProductShape {
   constexpr int weights(int threads) const { return passes(threads) * outs * quads() * 4; }
 };
 constexpr ProductShape walk_product(formulas::Cell cell, int units, int team) {
-  return {units_of_block(units, team), divide_up(units, 4 * kWalkSlices) * 4 * kWalkSlices, kWalkSlices,
-          formulas::gates_of(cell)};
+  return {divide_up(units_of_block(units, team), kWalkUnits),
+          divide_up(units, 4 * kWalkSlices) * 4 * kWalkSlices, kWalkSlices,
+          kWalkUnits * formulas::gates_of(cell)};
 }
 constexpr ProductShape back_product(formulas::Cell cell, int units, int team) {
   const int own = formulas::gates_of(cell) * units_of_block(units, team);
-  return {divide_up(units, kBackOuts), divide_up(own, 4 * kBackSlices) * 4 * kBackSlices, kBackSlices,
-          kBackOuts};
+  const int outs = own * units > kMostHeldWeights ? kFewBackOuts : kBackOuts;
+  return {divide_up(units, outs), divide_up(own, 4 * kBackSlices) * 4 * kBackSlices, kBackSlices, outs};
 }
 
 constexpr int kMailFloats = 4;  // of a block's shared memory, for recurrent/team.cuh
 
+// From the sums of a unit, of all rows and gates, to those of the next: odd, so that the threads of a warp
+// use different banks.
+constexpr int sums_stride(formulas::Cell cell, int rows) {
+  return rows * formulas::gates_of(cell) | 1;
+}
 // Floats of a block's shared memory but for weights: two states of all units, and the sums of its own units.
+// Weights behind them are float4s.
 constexpr long long walk_floats(formulas::Cell cell, int units, int team, int rows) {
-  const ProductShape p = walk_product(cell, units, team);
-  return kMailFloats + static_cast<long long>(rows) * (2 * p.depth + p.outs * p.groups);
+  const int sums = units_of_block(units, team) * sums_stride(cell, rows);
+  return kMailFloats + static_cast<long long>(rows) * 2 * walk_product(cell, units, team).depth +
+         divide_up(sums, 4) * 4;
 }
 // The gradients of its own sums, and two times what each block of the team adds to those of its own units.
 constexpr long long walk_back_floats(formulas::Cell cell, int units, int team, int rows) {
-  return kMailFloats + static_cast<long long>(rows) *
-                           (back_product(cell, units, team).depth + 2 * team * units_of_block(units, team));
+  const int inboxes = 2 * team * rows * units_of_block(units, team);
+  return kMailFloats + static_cast<long long>(rows) * back_product(cell, units, team).depth +
+         divide_up(inboxes, 4) * 4;
 }
 
 // Where a block keeps its part of U. Registers hold it where a thread's part is small and one pass.

@@ -61,13 +61,34 @@ class TeamMail {
     if (thread() == 0) device::expect_bytes(&words_[round_ % 2], static_cast<unsigned>(bytes));
 #endif
   }
-  __device__ __forceinline__ void send(float* place, int rank, float value) const {
+  template <class Value>  // float or float4
+  __device__ __forceinline__ void send(Value* place, int rank, Value value) const {
 #if EXPHIL_CLUSTERS
     device::send(place, rank, value, &words_[round_ % 2]);
 #else
     *place = value;
 #endif
   }
+  // A value of each thread, for all blocks. Threads of neighbouring items send four values at once, where
+  // there are always four. Called by whole warps; `exists`: this thread has one.
+  __device__ __forceinline__ void send_all(float* place, float value, bool exists) const {
+    if constexpr (kOwn % 4 == 0 && UNITS % 4 == 0) {
+      const int lane = thread() % 4;
+      float4 four;
+      four.x = __shfl_sync(0xffffffffu, value, 0, 4), four.y = __shfl_sync(0xffffffffu, value, 1, 4);
+      four.z = __shfl_sync(0xffffffffu, value, 2, 4), four.w = __shfl_sync(0xffffffffu, value, 3, 4);
+      if (!exists) return;
+#pragma unroll
+      for (int first = 0; first < TEAM; first += 4) {
+        if (first + lane < TEAM) send(reinterpret_cast<float4*>(place - lane), first + lane, four);
+      }
+    } else {
+      if (!exists) return;
+#pragma unroll
+      for (int other = 0; other < TEAM; ++other) send(place, other, value);
+    }
+  }
+
   __device__ __forceinline__ void receive() {
 #if EXPHIL_CLUSTERS
     device::await_bytes(&words_[round_ % 2], round_ / 2 % 2);

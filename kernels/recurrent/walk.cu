@@ -9,17 +9,22 @@ namespace exphil {
 namespace recurrent {
 namespace {
 
-// Outputs: the gates of a unit; depth: the state.
+// Outputs: the gates of kWalkUnits units; depth: the state.
 struct WalkSource {
   static constexpr ProductShape kShape = walk_product(kCell, UNITS, TEAM);
-  __device__ __forceinline__ static float4 load(const RecurrentWeights& w, int group, int gate, int first) {
-    const int unit = rank() * kOwn + group;
-    const int left = group < kOwn && unit < UNITS ? UNITS - first : 0;
-    return load_quad(w.u[gate] + unit * w.u_unit + first * w.u_k, w.u_k, left);
+  // Of the block's units.
+  __device__ __forceinline__ static int own(int group, int out) {
+    return group + out / kGates * kShape.groups;
+  }
+  __device__ __forceinline__ static float4 load(const RecurrentWeights& w, int group, int out, int first) {
+    const int unit = rank() * kOwn + own(group, out);
+    const bool exists = group < kShape.groups && own(group, out) < kOwn && unit < UNITS;
+    return load_quad(w.u[out % kGates] + unit * w.u_unit + first * w.u_k, w.u_k, exists ? UNITS - first : 0);
   }
 };
 using WalkProduct = TeamProduct<WalkSource>;
-constexpr int kDepth = WalkSource::kShape.depth;
+constexpr int kDepth = WalkSource::kShape.depth, kSumsStride = sums_stride(kCell, ROWS);
+constexpr long long kFloats = walk_floats(kCell, UNITS, TEAM, ROWS);
 
 class Walk {
  public:
@@ -28,7 +33,7 @@ class Walk {
         mail_(shared),
         vectors_(shared + kMailFloats),
         sums_(vectors_ + 2 * ROWS * kDepth),
-        product_(args.weights, sums_ + ROWS * kGates * kOwn) {}
+        product_(args.weights, shared + kFloats) {}
 
   __device__ __forceinline__ void run() {
     begin();
@@ -50,6 +55,10 @@ class Walk {
     return vectors_ + (t % 2) * ROWS * kDepth;
   }
 
+  __device__ __forceinline__ static int sums_at(int own, int row, int gate) {
+    return own * kSumsStride + row * kGates + gate;
+  }
+
   // Both halves are zeros where there is no unit or sequence.
   __device__ __forceinline__ void begin() {
     const long long first = static_cast<long long>(blockIdx.x / TEAM) * ROWS;
@@ -64,6 +73,11 @@ class Walk {
 #pragma unroll
       for (int s = 0; s < kStates; ++s) {
         states_[i][s].v = item.exists ? load_or_zero(a_.initial[s], item.sequence, item.unit) : 0.0f;
+      }
+#pragma unroll
+      for (int g = 0; g < kGates; ++g) {
+        const bool has_bias = item.exists && a_.bias[g] != nullptr;
+        bias_[i][g] = has_bias ? __ldg(a_.bias[g] + item.unit) : 0.0f;
       }
       fetch(i, item, 0);
     }
@@ -81,21 +95,18 @@ class Walk {
   __device__ __forceinline__ void frame(long long t) {
     const bool sends = t + 1 < a_.seq;
     if (sends) mail_.expect(static_cast<int>(rows()) * UNITS * 4);
-    product_.run(vectors(t), [this](int own, int gate, int row, float sum) {
-      sums_[(row * kGates + gate) * kOwn + own] = sum;
+    product_.run(vectors(t), [this](int group, int out, int row, float sum) {
+      const int own = WalkSource::own(group, out);
+      if (own < kOwn) sums_[sums_at(own, row, out % kGates)] = sum;
     });
     __syncthreads();
     Real h[kItems][kGates], before[kItems][kStates];
 #pragma unroll
     for (int i = 0; i < kItems; ++i) {
       const Item item(i, a_.sequences);
-      if (!item.exists) continue;
-      advance(i, item, h[i], before[i]);
+      if (item.exists) advance(i, item, h[i], before[i]);
       float* const to = vectors(t + 1) + item.row * kDepth + item.unit;
-#pragma unroll
-      for (int other = 0; other < TEAM; ++other) {
-        if (sends) mail_.send(to, other, states_[i][0].v);
-      }
+      if (sends) mail_.send_all(to, states_[i][0].v, item.exists);
     }
 #pragma unroll
     for (int i = 0; i < kItems; ++i) {
@@ -110,8 +121,8 @@ class Walk {
                                           Real (&before)[kStates]) {
 #pragma unroll
     for (int g = 0; g < kGates; ++g) {
-      const float sum = sums_[(item.row * kGates + g) * kOwn + item.own];
-      h[g].v = a_.bias[g] == nullptr ? sum : __fadd_rn(sum, __ldg(a_.bias[g] + item.unit));
+      const float sum = sums_[sums_at(item.own, item.row, g)];
+      h[g].v = __fadd_rn(sum, bias_[i][g]);
     }
 #pragma unroll
     for (int s = 0; s < kStates; ++s) before[s] = states_[i][s];
@@ -137,9 +148,10 @@ class Walk {
   const WalkArguments& a_;
   TeamMail mail_;
   float* const vectors_;  // {2, ROWS, kDepth}
-  float* const sums_;     // {ROWS, kGates, kOwn}
+  float* const sums_;     // {kOwn, kSumsStride}
   const WalkProduct product_;
   Real states_[kItems][kStates], x_[kItems][kGates];
+  float bias_[kItems][kGates];
 };
 
 }  // namespace

@@ -9,7 +9,7 @@ namespace exphil {
 namespace recurrent {
 namespace {
 
-// Outputs: values of the state, kBackOuts of a group; depth: the sums of the block's own units, gate by gate.
+// Outputs: values of the state; depth: the sums of the block's own units, gate by gate.
 struct BackSource {
   static constexpr ProductShape kShape = back_product(kCell, UNITS, TEAM);
   __device__ __forceinline__ static int value(int group, int out) { return out * kShape.groups + group; }
@@ -25,6 +25,13 @@ struct BackSource {
 };
 using BackProduct = TeamProduct<BackSource>;
 constexpr int kDepth = BackSource::kShape.depth;
+constexpr long long kFloats = walk_back_floats(kCell, UNITS, TEAM, ROWS);
+
+// What a unit's gradient needs of a frame.
+struct Inputs {
+  Real x[kGates], h[kGates], before[kStates];
+  float d_out;
+};
 
 class WalkBack {
  public:
@@ -33,7 +40,7 @@ class WalkBack {
         mail_(shared),
         sums_(shared + kMailFloats),
         inbox_(sums_ + ROWS * kDepth),
-        product_(args.weights, inbox_ + 2 * TEAM * ROWS * kOwn) {}
+        product_(args.weights, shared + kFloats) {}
 
   __device__ __forceinline__ void run() {
     begin();
@@ -67,21 +74,31 @@ class WalkBack {
         d_[i][s].v = item.exists ? load_or_zero(a_.d_final[s], item.sequence, item.unit) : 0.0f;
       }
       fetch(i, item, a_.seq - 1);
+      activate(i, item, a_.seq - 1);
+      fetch(i, item, a_.seq - 2);
     }
     team_sync();
   }
 
-  // What frame t needs from memory.
+  // What frame t needs from memory, two frames ahead.
   __device__ __forceinline__ void fetch(int i, const Item& item, long long t) {
     if (!item.exists || t < 0) return;
     const long long row = item.sequence * a_.seq + t;
-    d_out_[i] = load_or_zero(a_.d_out, row, item.unit);
+    Inputs& next = inputs_[i];
+    next.d_out = load_or_zero(a_.d_out, row, item.unit);
 #pragma unroll
     for (int g = 0; g < kGates; ++g) {
-      x_[i][g].v = load_or_zero(a_.x[g], row, item.unit), h_[i][g].v = load_or_zero(a_.h[g], row, item.unit);
+      next.x[g].v = load_or_zero(a_.x[g], row, item.unit);
+      next.h[g].v = load_or_zero(a_.h[g], row, item.unit);
     }
 #pragma unroll
-    for (int s = 0; s < kStates; ++s) before_[i][s].v = load_or_zero(a_.before[s], row, item.unit);
+    for (int s = 0; s < kStates; ++s) next.before[s].v = load_or_zero(a_.before[s], row, item.unit);
+  }
+  // What frame t needs beside what the frame after it sends, while that is under way.
+  __device__ __forceinline__ void activate(int i, const Item& item, long long t) {
+    if (!item.exists || t < 0) return;
+    now_[i] = inputs_[i];
+    formulas::cell_activations<kCell, device::Math>(now_[i].x, now_[i].h, now_[i].before, activations_[i]);
   }
 
   // The gradient of the state after frame t that the sums of frame t + 1 pass back.
@@ -101,8 +118,9 @@ class WalkBack {
     for (int i = 0; i < kItems; ++i) {
       const Item item(i, a_.sequences);
       if (!item.exists) continue;
-      d_[i][0].v = __fadd_rn(__fadd_rn(d_[i][0].v, received(item, t)), d_out_[i]);
-      formulas::cell_gradient<kCell, device::Math>(x_[i], h_[i], before_[i], d_[i], d_x[i], d_h[i]);
+      d_[i][0].v = __fadd_rn(__fadd_rn(d_[i][0].v, received(item, t)), now_[i].d_out);
+      formulas::recurrent_gradient<kCell, device::Math>(activations_[i], now_[i].h, now_[i].before, d_[i],
+                                                        d_x[i], d_h[i]);
 #pragma unroll
       for (int g = 0; g < kGates; ++g) sums_[item.row * kDepth + g * kOwn + item.own] = d_h[i][g].v;
     }
@@ -112,7 +130,7 @@ class WalkBack {
     for (int i = 0; i < kItems; ++i) {
       const Item item(i, a_.sequences);
       if (item.exists) keep(item, t, d_x[i], d_h[i]);
-      fetch(i, item, t - 1);
+      activate(i, item, t - 1), fetch(i, item, t - 2);
     }
     if (sends) mail_.receive();
   }
@@ -140,9 +158,9 @@ class WalkBack {
   float* const sums_;   // {ROWS, kDepth}
   float* const inbox_;  // {2, TEAM, ROWS, kOwn}
   const BackProduct product_;
-  Real d_[kItems][kStates];  // of the states after the frame, but for what comes through U
-  Real x_[kItems][kGates], h_[kItems][kGates], before_[kItems][kStates];
-  float d_out_[kItems];
+  Real d_[kItems][kStates];              // of the states after the frame, but for what comes through U
+  Inputs now_[kItems], inputs_[kItems];  // of the frame, of that before it
+  Real activations_[kItems][formulas::kMostActivations];
 };
 
 }  // namespace

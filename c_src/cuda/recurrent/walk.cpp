@@ -12,8 +12,8 @@ using recurrent::ProductShape;
 
 namespace {
 
-// Of a block: each thread has up to 128 registers. kMostHeld: floats of weights that a thread keeps in them.
-constexpr int kMostThreads = 512, kMostHeld = 64;
+// Of a block.
+constexpr int kMostThreads = 512;
 // More sequences of a team take longer for each frame than a second round of teams costs.
 constexpr int kMostRows = 4;
 constexpr int kTeamUnits = 32;         // of a block, where the device has clusters
@@ -42,6 +42,12 @@ int threads_of(const ProductShape& p) {
   return recurrent::divide_up(recurrent::divide_up(p.groups, passes) * p.slices, 32) * 32;
 }
 
+// Floats of weights that a thread can keep in its registers, beside what else it needs. A multiprocessor has
+// 64 Ki of them, for whole groups of four warps.
+int most_held(int threads) {
+  return std::min(255, 65536 / (recurrent::divide_up(threads, 128) * 128)) - 72;
+}
+
 std::size_t bytes_of(long long floats) {
   return static_cast<std::size_t>(floats) * sizeof(float);
 }
@@ -52,10 +58,11 @@ bool hold(const DeviceProperties& device, const ProductShape& product, long long
   const auto room = static_cast<std::size_t>(device.max_shared_per_block);
   const long long weights = static_cast<long long>(plan->threads) * product.weights(plan->threads);
   plan->shared_bytes = bytes_of(floats);
-  plan->held = product.passes(plan->threads) == 1 && product.weights(plan->threads) <= kMostHeld
-                   ? recurrent::kInRegisters
-               : bytes_of(floats + weights) <= room ? recurrent::kInShared
-                                                    : recurrent::kInL2;
+  plan->held =
+      product.passes(plan->threads) == 1 && product.weights(plan->threads) <= most_held(plan->threads)
+          ? recurrent::kInRegisters
+      : bytes_of(floats + weights) <= room ? recurrent::kInShared
+                                           : recurrent::kInL2;
   if (forced >= 0) plan->held = static_cast<recurrent::Held>(forced);
   if (plan->held == recurrent::kInShared) plan->shared_bytes += bytes_of(weights);
   return plan->shared_bytes <= room;

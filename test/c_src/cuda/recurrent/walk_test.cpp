@@ -239,7 +239,9 @@ TEST_CASE("walks of gated cells by clusters run without a GPU", "[cuda][recurren
 
 TEST_CASE("walks of gated cells on the GPU", "[cuda][gpu][recurrent]") {
   if (!have_device()) return;
-  for (const std::size_t units : {1, 31, 33, 64, 129, 256, 320, 512}) check_layouts(units, 5, 9);
+  for (const std::size_t units : {1, 31, 33, 64, 129, 256, 260, 320, 330, 512}) check_layouts(units, 5, 9);
+  // Weights in shared memory behind sums and inboxes of odd sizes.
+  for (const int rows : {1, 2, 3}) check_walk({Cell::gru, 33, 3, 4}, {1, rows, recurrent::kInShared});
   check_layouts(256, 1, 60);
   check_layouts(256, 70, 20);
   const int team = cuda::Context::open(0)->properties().compute_major >= 9 ? 8 : 1;
