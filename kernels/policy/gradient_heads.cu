@@ -37,6 +37,14 @@ struct HeadStep {
   float decay;
 };
 
+// What a step back reads of the linear or the delta rule. rate: of each row with the delta rule, else the
+// first.
+struct StepBack {
+  Values states[kRows];  // before the step
+  Values key, query;
+  float value[kRows], dy[kRows], rate[kRows], decay;
+};
+
 // What a block's sums of a step go through: of the keys, of the queries, and of dt and of the decay.
 struct Sums {
   float keys[kWarps][kStates], queries[kWarps][kStates];
@@ -45,6 +53,9 @@ struct Sums {
 
 constexpr bool kTrapezoid = RANKS > 0, kDelta = RANKS == kDeltaRule, kLinear = RANKS == kLinearRule;
 constexpr int kRanks = kTrapezoid ? RANKS : 1;
+// Blocks of the walk back on a multiprocessor: with several ranks a thread needs more than half of its
+// registers.
+constexpr int kBlocks = kRanks > 1 ? 1 : 2;
 
 class HeadWalk {
  public:
@@ -88,12 +99,7 @@ class HeadWalk {
         keep(segments_ + t - first);
         step(t);
       }
-      for (long long t = end; t-- > first;) {
-        bring(segments_ + t - first);
-        if constexpr (kTrapezoid) back_trapezoid(t);
-        if constexpr (kDelta) back_delta(t);
-        if constexpr (kLinear) back_linear(t, &da);
-      }
+      back(first, end, &da);
     }
     if (args_.d_initial != nullptr)
       for_each_state([&](int i, int n, long long at) { args_.d_initial[at] = dh_[i].v[n]; });
@@ -218,14 +224,51 @@ class HeadWalk {
 #pragma unroll
     for (int k = 0; k < kTile.floats(); ++k) slot(number)[k * kHeadWalkThreads] = h_[k / kEach].v[k % kEach];
   }
-  __device__ __forceinline__ void bring(long long number) {
+  __device__ __forceinline__ void kept(long long number, Values (&states)[kRows]) const {
 #pragma unroll
-    for (int k = 0; k < kTile.floats(); ++k) h_[k / kEach].v[k % kEach] = slot(number)[k * kHeadWalkThreads];
+    for (int k = 0; k < kTile.floats(); ++k)
+      states[k / kEach].v[k % kEach] = slot(number)[k * kHeadWalkThreads];
+  }
+  __device__ __forceinline__ void bring(long long number) {
+    kept(number, h_);
   }
   __device__ __forceinline__ void step(long long t) {
     if constexpr (kTrapezoid) step_trapezoid(t);
     if constexpr (kDelta) step_delta(t);
     if constexpr (kLinear) step_linear(t);
+  }
+
+  // Steps [first, end) back, from the states before each.
+  __device__ __forceinline__ void back(long long first, long long end, float* da) {
+    if constexpr (kTrapezoid) {
+      for (long long t = end; t-- > first;) {
+        bring(segments_ + t - first);
+        back_trapezoid(t);
+      }
+    } else {
+      StepBack next = step_back(end - 1, first);
+      for (long long t = end; t-- > first;) {
+        const StepBack now = next;
+        if (t > first) next = step_back(t - 1, first);  // while this one is computed
+#pragma unroll
+        for (int i = 0; i < kRows; ++i) h_[i] = now.states[i];
+        if constexpr (kDelta) back_delta(t, now);
+        if constexpr (kLinear) back_linear(t, now, da);
+      }
+    }
+  }
+  __device__ __forceinline__ StepBack step_back(long long t, long long first) const {
+    StepBack made;
+    made.key = load(args_.key, t), made.query = load(args_.query, t);
+    made.decay = kDelta ? of_head(args_.decay, t) : 0.0f;
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      made.value[i] = value(t, i);
+      made.dy[i] = exists(i) ? __ldg(args_.d_out + place(t, i)) : 0.0f;
+      made.rate[i] = kDelta ? rate(t, i) : i == 0 ? dt(t) : 0.0f;
+    }
+    kept(segments_ + t - first, made.states);
+    return made;
   }
 
   // ---- backward: policy/gradient_heads_sums.cuh ----
@@ -240,11 +283,11 @@ class HeadWalk {
   // ---- the rules: policy/gradient_heads_linear.cuh, gradient_heads_delta.cuh, gradient_heads_trapezoid.cuh
 
   __device__ __forceinline__ void step_linear(long long t);
-  __device__ __forceinline__ void back_linear(long long t, float* da);
+  __device__ __forceinline__ void back_linear(long long t, const StepBack& given, float* da);
   __device__ __forceinline__ float recalled(int i, const Values& key) const;
   __device__ __forceinline__ float rate(long long t, int i) const;
   __device__ __forceinline__ void step_delta(long long t);
-  __device__ __forceinline__ void back_delta(long long t);
+  __device__ __forceinline__ void back_delta(long long t, const StepBack& given);
   __device__ __forceinline__ void step_trapezoid(long long t);
   __device__ __forceinline__ void back_trapezoid(long long t);
   __device__ __forceinline__ void scales_back() const;
@@ -278,7 +321,7 @@ extern "C" __global__ void __launch_bounds__(kHeadWalkThreads)
   HeadWalk(args).forward();
 }
 
-extern "C" __global__ void __launch_bounds__(kHeadWalkThreads)
+extern "C" __global__ void __launch_bounds__(kHeadWalkThreads, kBlocks)
     policy_gradient_heads_back(const GradientHeadsArguments args) {
   HeadWalk(args).backward();
 }

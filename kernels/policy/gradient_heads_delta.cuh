@@ -31,15 +31,15 @@ __device__ __forceinline__ void HeadWalk::step_delta(long long t) {
 }
 
 // From the states before step t, which h_ has.
-__device__ __forceinline__ void HeadWalk::back_delta(long long t) {
+__device__ __forceinline__ void HeadWalk::back_delta(long long t, const StepBack& given) {
   __shared__ Sums sums;
-  const float by = of_head(args_.decay, t);
-  const HeadStep step = {load(args_.key, t), load(args_.query, t), by};
+  const float by = given.decay;
+  const HeadStep step = {given.key, given.query, by};
   HeadStep d = {};
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
-    const float dy = exists(i) ? __ldg(args_.d_out + place(t, i)) : 0.0f;
-    const Real of_row = {rate(t, i)}, x = {value(t, i)}, known = {recalled(i, step.key)};
+    const float dy = given.dy[i];
+    const Real of_row = {given.rate[i]}, x = {given.value[i]}, known = {recalled(i, step.key)};
     const float input = formulas::head_input<formulas::HeadRule::delta>(of_row, x, Real{by}, known).v;
     const float d_input = row_back(i, input, dy, step, &d);
     const auto back = formulas::head_input_gradient<formulas::HeadRule::delta, device::Math>(

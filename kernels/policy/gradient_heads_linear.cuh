@@ -17,15 +17,15 @@ __device__ __forceinline__ void HeadWalk::step_linear(long long t) {
 }
 
 // From the states before step t, which h_ has.
-__device__ __forceinline__ void HeadWalk::back_linear(long long t, float* da) {
+__device__ __forceinline__ void HeadWalk::back_linear(long long t, const StepBack& given, float* da) {
   __shared__ Sums sums;
-  const float rate = dt(t), by = decay(rate);
-  const HeadStep step = {load(args_.key, t), load(args_.query, t), by};
+  const float rate = given.rate[0], by = decay(rate);
+  const HeadStep step = {given.key, given.query, by};
   HeadStep d = {};
   float d_rate = 0.0f;
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
-    const float x = value(t, i), dy = exists(i) ? __ldg(args_.d_out + place(t, i)) : 0.0f;
+    const float x = given.value[i], dy = given.dy[i];
     const float input = __fmul_rn(rate, x);
     const float d_input = row_back(i, input, dy, step, &d);
 #pragma unroll

@@ -61,7 +61,7 @@ defmodule ExPhil.Native.TestSupport.FleetNodes do
     {:ok, _} = call(peer, :application, :ensure_all_started, [:exphil_native])
     # What it logs of nodes that are lost is expected.
     :ok = call(peer, :logger, :set_primary_config, [:level, :none])
-    unless options[:apart], do: true = call(peer, :net_kernel, :connect_node, [node()])
+    unless options[:apart], do: connect(peer, node())
     {peer, node}
   end
 
@@ -108,10 +108,13 @@ defmodule ExPhil.Native.TestSupport.FleetNodes do
     for {peer, one} <- vms,
         {_, other} <- vms,
         one != other,
-        do: true = call(peer, :net_kernel, :connect_node, [other])
+        do: connect(peer, other)
 
     :ok
   end
+
+  @doc "Connects a VM with a node. On a busy machine an attempt may be given up, after seven seconds."
+  def connect(peer, node), do: Waiting.until(fn -> call(peer, :net_kernel, :connect_node, [node]) end)
 
   @doc "Cuts a VM off from the others: neither side can connect to the other one, until `heal/2`."
   def cut({peer, node} = vm, others) do

@@ -127,8 +127,7 @@ defmodule ExPhil.Native.Fleet.WeightsTest do
     {peer, second} = start_there(Keyword.put(options, :policy, other), apart: true)
     Waiting.until(fn -> call(peer, Fleet, :info!, [fleet]).answers end)
     for _ <- 1..2, do: {:ok, _} = call(peer, Fleet, :update, [fleet, other])
-    true = call(peer, :net_kernel, :connect_node, [node()])
-    true = call(peer, :net_kernel, :connect_node, [first])
+    for other <- [node(), first], do: connect(peer, other)
     settled(fleet, [node(), first, second])
     Waiting.until(fn -> call(peer, Weights, :ours, [fleet]) == true end)
 
