@@ -39,6 +39,17 @@ EXPHIL_DEVICE void copy_async(void* shared, const void* global, bool valid) {
   }
 #endif
 }
+
+// Of 16 bytes the first `bytes`, a multiple of 4; zeros behind them.
+EXPHIL_DEVICE void copy_async_some(float* shared, const float* global, int bytes) {
+#if __CUDA_ARCH__ >= 800
+  const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(shared));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(global), "r"(bytes)
+               : "memory");
+#else
+  for (int i = 0; i < 4; ++i) shared[i] = 4 * i < bytes ? global[i] : 0.0f;
+#endif
+}
 EXPHIL_DEVICE void copies_done() {
 #if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.wait_all;" ::: "memory");

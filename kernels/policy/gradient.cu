@@ -243,6 +243,14 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads)
   }
 }
 
+// grid: kGradientThreads values.
+extern "C" __global__ void __launch_bounds__(kGradientThreads)
+    policy_gradient_copy(const CopyRowsArguments args) {
+  const long long i = static_cast<long long>(blockIdx.x) * kGradientThreads + thread();
+  const long long row = i / args.columns, column = i % args.columns;
+  if (row < args.rows) args.to[row * args.to_row + column] = args.from[row * args.from_row + column];
+}
+
 // grid: kGradientThreads / strands elements of each sum, sum after sum.
 extern "C" __global__ void __launch_bounds__(kGradientThreads)
     policy_gradient_sums(const __grid_constant__ PartSums sums) {

@@ -97,6 +97,15 @@ struct ConvolveArguments {
   int inner, channels;
 };
 
+// A copy of rows with other strides. A thread for each value.
+struct CopyRowsArguments {
+  const float* from;
+  float* to;
+  long long from_row, to_row;
+  long long rows;
+  int columns;
+};
+
 // Sums of parts, in their order: to[i] = the sum over p of from[p count + i], times factor[i]; to[i] += it
 // where `adds`.
 struct PartSum {

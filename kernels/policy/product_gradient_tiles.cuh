@@ -66,10 +66,12 @@ class Operand {
 
   // Begins to copy the next kTileDepth steps, of which left_in_k exist; zeros elsewhere.
   __device__ __forceinline__ void copy(float* tile, int left_in_k) {
-    if (aligned_ && left_ == kCount && left_in_k >= kTileDepth) {
+    if (!aligned_) {
+      copy_ones(tile, left_in_k);
+    } else if (left_ == kCount && left_in_k >= kTileDepth) {
       copy_fours(tile);
     } else {
-      copy_ones(tile, left_in_k);
+      copy_some(tile, left_in_k);
     }
     from_ += kAlongK ? kTileDepth : kTileDepth * stride_;
   }
@@ -78,15 +80,30 @@ class Operand {
   __device__ __forceinline__ static int thread() { return static_cast<int>(threadIdx.x); }
 
   // A thread copies elements `thread`, `thread` + kTileThreads, ...: in fours, or one at a time.
-  __device__ __forceinline__ void copy_fours(float* tile) const {
+  // call(i, k, from) for each of its fours.
+  template <class Call>
+  __device__ __forceinline__ void for_each_four(Call call) const {
     constexpr int kAcross = (kAlongK ? kTileDepth : kCount) / 4, kApart = kTileThreads / kAcross;
     const int across = thread() % kAcross * 4, down = thread() / kAcross;
     const float* const from = from_ + down * stride_ + across;
 #pragma unroll
     for (int j = 0; j < kCount * kTileDepth / 4 / kTileThreads; ++j) {
       const int i = kAlongK ? down + j * kApart : across, k = kAlongK ? across : down + j * kApart;
-      device::copy_async<16>(tile + place<kAlongK>(i, k), from + j * kApart * stride_, true);
+      call(i, k, from + j * kApart * stride_);
     }
+  }
+  __device__ __forceinline__ void copy_fours(float* tile) const {
+    for_each_four([&](int i, int k, const float* from) {
+      device::copy_async<16>(tile + place<kAlongK>(i, k), from, true);
+    });
+  }
+  // Of a tile that is not whole.
+  __device__ __forceinline__ void copy_some(float* tile, int left_in_k) const {
+    for_each_four([&](int i, int k, const float* from) {
+      const int down = kAlongK ? left_ - i : left_in_k - k, across = kAlongK ? left_in_k - k : left_ - i;
+      const int exist = down <= 0 || across <= 0 ? 0 : across < 4 ? across : 4;
+      device::copy_async_some(tile + place<kAlongK>(i, k), from, 4 * exist);
+    });
   }
   // Not all at once: longer code takes longer to be fetched.
   __device__ __forceinline__ void copy_ones(float* tile, int left_in_k) const {

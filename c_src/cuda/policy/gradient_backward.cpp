@@ -189,7 +189,7 @@ void GradientPass::weight_back(const core::Product& p, const std::vector<Matrix>
         sums().into(gradient(p.weight) + row * depth, parts_of_rows(dy.rows), dy.columns * depth);
     float* biases = bias_parts(p, row, dy);
     std::int64_t column = 0;
-    for (const Matrix& x : rows_of(found(p.in.vector), p.in)) {
+    for (const Matrix& x : inputs(p)) {
       weight_jobs_.weight(dy, x, depth, parts + column, biases);
       biases = nullptr, column += x.columns;
     }

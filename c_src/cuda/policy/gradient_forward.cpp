@@ -1,4 +1,6 @@
 // The forward half of cuda/policy/gradient_pass.hpp.
+#include <algorithm>
+
 #include "cuda/policy/gradient_order.hpp"
 #include "cuda/policy/gradient_pass.hpp"
 
@@ -29,7 +31,9 @@ void GradientPass::enter(std::size_t block) {
 
 Matrix GradientPass::weight(const core::Product& p) const {
   const core::Weight& all = n_.weight(p.weight);
-  return Matrix(weight(p.weight), all.rows, all.columns).rows_of(p.first_row, p.out.size);
+  const Matrix& aligned = m_.weights[static_cast<std::size_t>(p.weight)];
+  const Matrix rows = aligned.rows > 0 ? aligned : Matrix(weight(p.weight), all.rows, all.columns);
+  return rows.rows_of(p.first_row, p.out.size);
 }
 
 const VectorRows& GradientPass::found(core::VectorId id) const {
@@ -52,7 +56,35 @@ void GradientPass::copy(Matrix from, Matrix to) const {
                  "cuMemcpyDtoDAsync");
 }
 
+std::vector<Matrix> GradientPass::inputs(const core::Product& p) const {
+  const Matrix& aligned = m_.blocks[block_].aligned[static_cast<std::size_t>(p.in.vector)];
+  if (aligned.rows > 0) return {aligned};
+  return rows_of(found(p.in.vector), p.in);
+}
+
+void GradientPass::align_inputs(const core::Product& p) {
+  const Matrix& aligned = m_.blocks[block_].aligned[static_cast<std::size_t>(p.in.vector)];
+  if (aligned.rows == 0 || !written_.insert(aligned.data).second) return;
+  kernels_.copy(stream_, dense_rows_of(found(p.in.vector), p.in), aligned);
+  streams_.join(0);  // its weight
+}
+
+// Beside the phases before the first product that reads them.
+void GradientPass::align_weights() {
+  const CUstream beside = streams_.fork();
+  for (std::size_t id = 0; id < m_.weights.size(); ++id) {
+    const Matrix& to = m_.weights[id];
+    const Matrix from(weight(static_cast<core::WeightId>(id)), to.rows, to.columns);
+    if (to.rows > 0) kernels_.copy(beside, from, to);
+  }
+  streams_.name(0);
+}
+
 void GradientPass::forward(bool outs) {
+  const bool aligns =
+      std::any_of(m_.weights.begin(), m_.weights.end(), [](const Matrix& weight) { return weight.rows > 0; });
+  written_.clear();
+  if (aligns) align_weights();
   std::vector<std::vector<std::size_t>> launches;
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     if (i + 1 == blocks_.size() && !outs && !m_.shape.gradient) break;
@@ -60,6 +92,7 @@ void GradientPass::forward(bool outs) {
     if (i < 2 || i + 1 == blocks_.size()) launches = forward_launches(*phases_);  // layers have the same
     for (const std::vector<std::size_t>& launch : launches) forward_launch(launch, outs);
   }
+  if (aligns) streams_.join(0);
 }
 
 // The gradient does not need outs.
@@ -70,6 +103,7 @@ void GradientPass::forward_launch(const std::vector<std::size_t>& phases, bool o
     if (!outs && core::writes(phase).vector == n_.outs) continue;
     phase_ = i;
     if (const auto* const product = std::get_if<core::Product>(&phase)) {
+      align_inputs(*product);
       add_forward(*product, products);
     } else {
       std::visit([this](const auto& p) { forward(p); }, phase);
@@ -80,7 +114,7 @@ void GradientPass::forward_launch(const std::vector<std::size_t>& phases, bool o
 
 void GradientPass::add_forward(const core::Product& p, Products& launch) const {
   if (is_walked(*phases_, p)) return;
-  const std::vector<Matrix> x = rows_of(found(p.in.vector), p.in);
+  const std::vector<Matrix> x = inputs(p);
   const float* const bias = weight(p.bias);
   std::int64_t row = 0;
   for (const Matrix& y : rows_of(left(p.out.vector), p.out)) {

@@ -148,7 +148,7 @@ std::vector<KernelSpec> gradient_kernels(std::int64_t taps) {
   for (const char* entry :
        {"policy_gradient_norm", "policy_gradient_norm_back", "policy_gradient_norm_of_parts",
         "policy_gradient_norm_of_parts_back", "policy_gradient_convolve", "policy_gradient_history",
-        "policy_gradient_convolve_back", "policy_gradient_sums"}) {
+        "policy_gradient_convolve_back", "policy_gradient_copy", "policy_gradient_sums"}) {
     all.push_back(gradient_kernel_spec(taps, entry));
   }
   return all;
@@ -179,6 +179,7 @@ GradientKernels::GradientKernels(Context& context, const core::Network& network)
   forward_product_ = angles ? cache.get(gradient_product_spec(false)) : product_;
   norm_ = entry("policy_gradient_norm", any_taps);
   norm_back_ = entry("policy_gradient_norm_back", any_taps);
+  copy_ = entry("policy_gradient_copy", any_taps);
   sums_ = entry("policy_gradient_sums", any_taps);
   for (auto& [taps, convolution] : convolutions_) {
     convolution.forward = entry("policy_gradient_convolve", taps);
@@ -228,6 +229,13 @@ void GradientKernels::run(CUstream stream, const Products& products) const {
     launch(context_, forward ? forward_product_ : product_, gradient_grid(blocks), {policy::kTileThreads}, 0,
            stream, jobs);
   }
+}
+
+void GradientKernels::copy(CUstream stream, const Matrix& from, const Matrix& to) const {
+  const policy::CopyRowsArguments a{from.data, to.data,   from.stride,
+                                    to.stride, from.rows, static_cast<int>(from.columns)};
+  launch(context_, copy_, gradient_grid(divide_up(from.size(), policy::kGradientThreads)),
+         {policy::kGradientThreads}, 0, stream, a);
 }
 
 void GradientKernels::norm(CUstream stream, const policy::NormArguments& a) const {

@@ -18,13 +18,19 @@
 
 namespace exphil::cuda {
 
-// A row-major matrix on the device, dense but for part().
+// A row-major matrix on the device, dense but for part() and aligned().
 struct Matrix {
   float* data = nullptr;
   std::int64_t rows = 0, columns = 0, stride = 0;
 
   Matrix() = default;
   Matrix(float* at, std::int64_t r, std::int64_t c) : data(at), rows(r), columns(c), stride(c) {}
+  // Rows that begin at multiples of 16 bytes.
+  static Matrix aligned(float* at, std::int64_t r, std::int64_t c) {
+    Matrix made(at, r, c);
+    made.stride = (c + 3) / 4 * 4;
+    return made;
+  }
   Matrix rows_of(std::int64_t first, std::int64_t count) const {
     Matrix made(data + first * stride, count, columns);
     made.stride = stride;
@@ -98,6 +104,7 @@ class GradientKernels {
 
   // All of them forward, or none.
   void run(CUstream stream, const Products& products) const;
+  void copy(CUstream stream, const Matrix& from, const Matrix& to) const;
   void norm(CUstream stream, const policy::NormArguments& arguments) const;
   void norm_back(CUstream stream, const policy::NormArguments& arguments) const;
   // convolve() also keeps the history where there is room for it.
@@ -143,7 +150,7 @@ class GradientKernels {
   std::map<std::string, CUfunction> trapezoid_;                  // likewise
   // The forward pass of a network with angles is not on tensor cores: angles add up what they are given.
   CUfunction product_, forward_product_;
-  CUfunction norm_, norm_back_, sums_;
+  CUfunction norm_, norm_back_, copy_, sums_;
   std::map<std::int64_t, Convolution> convolutions_;  // by their taps
   CUfunction scan_, scan_back_, activate_, activate_back_;
 };

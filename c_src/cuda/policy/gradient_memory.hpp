@@ -43,6 +43,9 @@ core::ScanShape scan_shape(const core::SelectiveScan& scan, const GradientShape&
 struct GradientBlock {
   std::vector<VectorRows> vectors;  // by their ids; hidden: as the block finds it
   VectorRows hidden;                // as the block leaves it
+  // By vector: a copy for products of rows that begin anywhere, from 16 bytes to 16 bytes. None where no
+  // product reads such a vector, all of it.
+  std::vector<Matrix> aligned;
   std::vector<Matrix> active_dt;    // by phase: of a scan of policy/gradient_scan.cu that activates dt itself
   std::vector<Matrix> cell_states;  // by phase: a state of a cell before each frame, where no recall has it
   // Of what its phases write, but for hidden and outs. They share their memory with those of every second
@@ -62,6 +65,7 @@ class GradientMemory {
   std::vector<VectorRows> gradients;
   // {sequences, rows, columns} by their ids; null: those of a new agent, and not wanted.
   std::vector<float*> states, final_states, d_states;
+  std::vector<Matrix> weights;                // by their ids: the same of what products multiply by
   float *targets = nullptr, *mask = nullptr;  // {rows, target_columns}, {rows}: four bytes each; uploaded
   std::array<PartialSums, 2> sums;            // of blocks of even and of odd number
   CUdeviceptr scan_scratch = 0;

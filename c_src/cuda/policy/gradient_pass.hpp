@@ -74,6 +74,10 @@ class GradientPass {
   float* in(const core::Span& span) const { return dense_rows_of(found(span.vector), span).data; }
   float* out(const core::Span& span) const { return dense_rows_of(left(span.vector), span).data; }
   void copy(Matrix from, Matrix to) const;
+  // What a product reads, in its pieces or aligned: copied for the first product of the pass that reads it.
+  std::vector<Matrix> inputs(const core::Product& product) const;
+  void align_inputs(const core::Product& product);
+  void align_weights();
 
   // ---- forward ----
   void forward_launch(const std::vector<std::size_t>& phases, bool outs);
@@ -190,7 +194,7 @@ class GradientPass {
   std::size_t block_ = 0, phase_ = 0;  // where the pass is
   const core::Block* phases_ = nullptr;
   bool frames_ = false;             // their gradient is wanted
-  std::set<const float*> written_;  // rows of gradients
+  std::set<const float*> written_;  // rows of gradients; in the forward pass, aligned rows
   Products input_jobs_, weight_jobs_;
   PartialSums later_parts_;
   struct Bias {

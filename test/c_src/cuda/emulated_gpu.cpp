@@ -100,6 +100,7 @@ const std::map<std::string, Runner>& gradient_runners() {
       {"policy_gradient_product", run_entry<policy::ProductJobs>},
       {"policy_gradient_product_tensor", run_entry<policy::ProductJobs>},
       {"policy_gradient_sums", run_entry<policy::PartSums>},
+      {"policy_gradient_copy", run_entry<policy::CopyRowsArguments>},
       {"policy_gradient_norm", norm},
       {"policy_gradient_norm_back", norm},
       {"policy_gradient_norm_of_parts", norm},

@@ -111,6 +111,13 @@ TEST_CASE("gradients of gated policies on an emulated GPU", "[.emulated_gated_gr
   }
   check_gradient(gated_with_product(), 2, {4});
   check_gradient_bits(make_gated(spec_of("lstm", 41, 34)), 5, 5);
+  CHECK(emulated_launches("policy_gradient_copy") == 0);
+  // Rows of 41 values are copied to multiples of 16 bytes, but not those of a sequence alone.
+  const auto odd = make_gated(spec_of("gru", 41, 172));
+  const PolicyGradCase many = policy_grad_case(odd->config, 11, 47, false);
+  check_policy_grad(gradient_on_device(odd), *odd, many);
+  check_policy_grad_bits(gradient_on_device(odd), *odd, many);
+  CHECK(emulated_launches("policy_gradient_copy") > 0);
   CHECK(emulated_launches("recurrent_walk_back") > 0);
   CHECK(emulated_launches("recurrent_units_back") > 0);
 }
