@@ -100,10 +100,11 @@ void GradientPass::forward_launch(const std::vector<std::size_t>& phases, bool o
   Products products;
   for (const std::size_t i : phases) {
     const core::Phase& phase = (*phases_)[i];
+    const auto* const product = std::get_if<core::Product>(&phase);
+    if (product != nullptr) align_inputs(*product);  // the gradient of outs needs it too
     if (!outs && core::writes(phase).vector == n_.outs) continue;
     phase_ = i;
-    if (const auto* const product = std::get_if<core::Product>(&phase)) {
-      align_inputs(*product);
+    if (product != nullptr) {
       add_forward(*product, products);
     } else {
       std::visit([this](const auto& p) { forward(p); }, phase);

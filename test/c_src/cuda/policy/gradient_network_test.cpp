@@ -59,9 +59,39 @@ void check_odd_networks() {
   }
 }
 
+// Whose large product reads rows that are copied to multiples of 16 bytes, and is left out where nobody asks
+// for the outputs.
+std::shared_ptr<const core::PolicyWeights> many_outputs() {
+  NetworkMaker b(5, 6, kWidth, 520);
+  core::Network& n = b.network;
+  const core::VectorId y = b.vector("y", kInner);
+  n.input = {b.product(b.all(n.frame), b.all(n.hidden), true)};
+  n.layers.push_back({b.product(b.all(n.hidden), b.all(y), true), b.residual(b.all(y))});
+  n.output = {b.product(b.all(n.hidden), b.all(n.outs), true)};
+  return b.policy();
+}
+
+void check_many_outputs() {
+  const auto weights = many_outputs();
+  const PolicyGrad grad = gradient_on_device(weights);
+  const PolicyGradCase c = policy_grad_case(weights->config, 2, 257, false);
+  check_policy_grad(grad, *weights, c);
+  const PolicyGradResult with_outs = run_policy_grad(grad, *weights, c);
+  PolicyGradCase other = c;  // memory that another call has left
+  for (float& value : other.frames) value = -value;
+  run_policy_grad(grad, *weights, other);
+  auto alone = core::zeros_of<float>(weights->network());
+  core::PolicyGradOutputs outputs;
+  outputs.weights = &alone;
+  grad(c.sequences(), c.d_outs_f32().data(), outputs);
+  for (std::size_t id = 0; id < alone.size(); ++id) CHECK(same_bits(alone[id], with_outs.weights[id]));
+}
+
 TEST_CASE("the gradient of odd networks on an emulated GPU", "[.emulated_network_gradient]") {
   emulate_launches();
   check_odd_networks();
+  check_many_outputs();
+  CHECK(emulated_launches("policy_gradient_copy") > 0);
 }
 
 TEST_CASE("the gradient of odd networks runs without a GPU", "[cuda][policy][gradient][emulated]") {
@@ -71,6 +101,7 @@ TEST_CASE("the gradient of odd networks runs without a GPU", "[cuda][policy][gra
 TEST_CASE("the gradient of odd networks on the GPU", "[cuda][gpu][policy][gradient]") {
   if (!have_device()) return;
   check_odd_networks();
+  check_many_outputs();
 }
 
 TEST_CASE("products that wait for nothing share a launch", "[cuda][policy][gradient]") {
