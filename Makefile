@@ -144,7 +144,7 @@ demo:
 
 ## test: set up, check, build, and run every test except test_variants; prints what it leaves out, and why
 test: setup
-	@$(MAKE) --no-print-directory check $(BUILD_CUDA)/c_src_tests
+	@$(MAKE) --no-print-directory check $(BUILD_CUDA)/c_src_tests native $(FAKE_CUDA_LIBRARY) $(SLOW_EXIT_LIBRARY)
 	@$(MAKE) --no-print-directory test_ex test_c
 	@$(MAKE) --no-print-directory test_latency
 
