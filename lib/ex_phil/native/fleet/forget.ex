@@ -1,8 +1,9 @@
 defmodule ExPhil.Native.Fleet.Forget do
   @moduledoc false
-  # What happens to the entries of a stopped agent: every node removes them, so that the key can be used for a new agent. Where the
-  # caller's node has no connection to a node, another node tells that one. Where no node has a connection to it, it is told when it is
-  # connected again. By then there may be a new agent with the same key; its entries are kept.
+  # When an agent is stopped, every node of the fleet removes its entries. Its key can then be used for a new agent.
+  #
+  # The node that stops the agent may lack a connection to some nodes. A node that is connected to them tells them. If there is none, they
+  # are told as soon as they are connected again. If the key has a new agent by then, the entries of the new agent are kept.
 
   alias ExPhil.Native.Fleet.{Directory, View}
 
