@@ -1,5 +1,5 @@
 // Products of tf32x3 (common/tensor.cuh) by warpgroups, four consecutive warps each: wgmma, of compute
-// capability 9.0 alone. A warpgroup multiplies 64 rows of X, which its threads hold in registers, by 8 to 32
+// capability 9.0 alone. A warpgroup multiplies 64 rows of X, which its threads hold in registers, by 8 to 64
 // columns of weights in shared memory over 8 k, and goes on while it computes. A result has the bits of
 // multiply_tf32x3(): the same three products for each 8 k, in the same order, which the tests on a GPU
 // compare. With EXPHIL_EMULATED_GRID the tests supply WideWeights and multiply_wide().
@@ -63,17 +63,21 @@ class WideWeights {
   At first_;
 };
 
-// Between two calls a warpgroup's products are under way: neither their rows nor their sums may change, and
-// what was written to shared memory before is visible to them after publish_wide() and a barrier.
+// From begin_wide() to await_wide() a warpgroup's products are under way: neither their rows nor their sums
+// may change, and what was written to shared memory before is visible to them after publish_wide() and a
+// barrier.
 EXPHIL_DEVICE void publish_wide() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 EXPHIL_DEVICE void begin_wide() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
+EXPHIL_DEVICE void commit_wide() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
 template <int kTiles, int kSums>
-EXPHIL_DEVICE void end_wide(float (&sums)[kTiles][kSums]) {
-  asm volatile("wgmma.commit_group.sync.aligned;\n\twgmma.wait_group.sync.aligned 0;" ::: "memory");
+EXPHIL_DEVICE void await_wide(float (&sums)[kTiles][kSums]) {
+  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 #pragma unroll
   for (int n = 0; n < kTiles; ++n) {
 #pragma unroll
@@ -113,6 +117,16 @@ EXPHIL_DEVICE void multiply_wide(const unsigned (&rows)[4], unsigned long long w
                : EXPHIL_FOUR(0), EXPHIL_FOUR(4), EXPHIL_FOUR(8), EXPHIL_FOUR(12)
                : EXPHIL_FACTORS);
 }
+template <bool kAdd, int kStride>
+EXPHIL_DEVICE void multiply_wide(const unsigned (&rows)[4], unsigned long long weights, float (&sums)[32]) {
+  asm volatile(EXPHIL_WIDE("64",
+                           "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "
+                           "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31",
+                           "%32, %33, %34, %35", "%36", "%37")
+               : EXPHIL_FOUR(0), EXPHIL_FOUR(4), EXPHIL_FOUR(8), EXPHIL_FOUR(12), EXPHIL_FOUR(16),
+                 EXPHIL_FOUR(20), EXPHIL_FOUR(24), EXPHIL_FOUR(28)
+               : EXPHIL_FACTORS);
+}
 #undef EXPHIL_WIDE
 #undef EXPHIL_FOUR
 #undef EXPHIL_FACTORS
@@ -147,7 +161,8 @@ EXPHIL_DEVICE void multiply_segment_wide(const WideRows (&x)[4], const WideWeigh
       multiply_wide<true, kStride>(x[i].high, high.at(at, n * kColumns), sums[n]);
     }
   }
-  end_wide(sums);
+  commit_wide();
+  await_wide(sums);
 }
 
 }  // namespace device

@@ -59,6 +59,12 @@ struct ProductJobs {
 
 // Low tiles are for launches that would leave multiprocessors idle: twice the blocks.
 constexpr int kTileRows = 64, kLowTileRows = 32, kTileColumns = 64, kTileDepth = 16, kTileThreads = 128;
+// By warpgroups there are no low tiles, but one or several strands of threads for a tile. How many decides
+// bits, and so what a network is alone. Shared memory has two steps of B, split, and four of both operands.
+constexpr int kMostStrands = 4, kWideSumStride = kTileColumns + 8;
+constexpr int wide_product_shared(int strands) {
+  return strands * (2 * 2 * kTileColumns + 4 * (kTileRows + kTileColumns)) * kTileDepth * 4;
+}
 
 // ---- policy/gradient.cu ----
 

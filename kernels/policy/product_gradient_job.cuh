@@ -1,5 +1,6 @@
 // What the kernels of a gradient's products have in common (policy/product_gradient.cu,
-// product_gradient_tensor.cu): a block's tile of a job, and what happens to its sums before they are written.
+// product_gradient_tensor.cu, product_gradient_wide.cu): a block's tile of a job, and what happens to its
+// sums before they are written.
 #pragma once
 
 #include "kernels/common/device_math.cuh"
@@ -21,12 +22,13 @@ class JobTile {
  protected:
   __device__ __forceinline__ explicit JobTile(const ProductJob& job)
       : job_(job), thread_(static_cast<int>(threadIdx.x)) {
-    const long long block = blockIdx.x - job.first_block;
-    const int across = (job.columns + kTileColumns - 1) / kTileColumns;
-    const long long down = (job.rows + kRows - 1) / kRows;
+    // Numbers of blocks: a grid has less than 2^31.
+    const unsigned block = blockIdx.x - static_cast<unsigned>(job.first_block);
+    const auto across = static_cast<unsigned>((job.columns + kTileColumns - 1) / kTileColumns);
+    const auto down = static_cast<unsigned>((job.rows + kRows - 1) / kRows);
     column_ = static_cast<int>(block % across) * kTileColumns;
-    row_ = block / across % down * kRows;
-    part_ = static_cast<int>(block / (across * down));
+    row_ = static_cast<long long>(block / across % down) * kRows;
+    part_ = static_cast<int>(block / across / down);
   }
 
   // Whether this thread sums up a row of A, and that sum.

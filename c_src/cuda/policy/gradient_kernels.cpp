@@ -5,6 +5,7 @@
 
 #include "core/error.hpp"
 #include "cuda/divide_up.hpp"
+#include "cuda/jit/kernel_compiler.hpp"
 #include "cuda/jit/launch.hpp"
 
 namespace exphil::cuda {
@@ -15,6 +16,8 @@ namespace {
 
 // Rows of a part of a weight's sum: enough for the cost of a tile, few enough for the device to be full.
 constexpr std::int64_t kPartRows = 256, kMostParts = 16;
+// Sums that are as long are shared by the strands of a block of warpgroups.
+constexpr std::int64_t kDeep = 512;
 // The first architecture whose tensor cores know tf32.
 constexpr int kTf32 = 80;
 // Beyond as many parts, a warp's lanes of one sum share each element.
@@ -126,8 +129,29 @@ bool Products::writes(const Matrix& rows) const {
   });
 }
 
-KernelSpec gradient_product_spec(bool tensor_cores) {
-  if (tensor_cores) return {"policy/product_gradient_tensor.cu", "policy_gradient_product_tensor", {}};
+ProductUnit best_product_unit(const DeviceProperties& device) {
+  if (compiles_warpgroups(device.architecture())) return ProductUnit::warpgroups;
+  return device.architecture() >= kTf32 ? ProductUnit::tensor_cores : ProductUnit::plain;
+}
+
+namespace {
+
+std::size_t wide_product_bytes(int strands) {
+  return static_cast<std::size_t>(policy::wide_product_shared(strands));
+}
+
+}  // namespace
+
+KernelSpec gradient_product_spec(ProductUnit unit, int strands) {
+  switch (unit) {
+    case ProductUnit::warpgroups:
+      return {
+          "policy/product_gradient_wide.cu", "policy_gradient_product_wide", {define("STRANDS", strands)}};
+    case ProductUnit::tensor_cores:
+      return {"policy/product_gradient_tensor.cu", "policy_gradient_product_tensor", {}};
+    case ProductUnit::plain:
+      break;
+  }
   return {"policy/product_gradient.cu", "policy_gradient_product", {}};
 }
 
@@ -140,7 +164,11 @@ KernelSpec gradient_kernel_spec(std::int64_t taps, const char* entry) {
 }
 
 std::vector<KernelSpec> gradient_kernels(std::int64_t taps) {
-  std::vector<KernelSpec> all = {gradient_product_spec(false), gradient_product_spec(true)};
+  std::vector<KernelSpec> all;
+  for (const ProductUnit unit : {ProductUnit::plain, ProductUnit::tensor_cores, ProductUnit::warpgroups}) {
+    all.push_back(gradient_product_spec(unit));
+  }
+  all.push_back(gradient_product_spec(ProductUnit::warpgroups, policy::kMostStrands));
   for (const char* entry : {"policy_gradient_scan", "policy_gradient_scan_back", "policy_gradient_activate",
                             "policy_gradient_activate_back"}) {
     all.push_back(gradient_scan_spec(entry));
@@ -154,7 +182,9 @@ std::vector<KernelSpec> gradient_kernels(std::int64_t taps) {
   return all;
 }
 
-GradientKernels::GradientKernels(Context& context, const core::Network& network) : context_(context) {
+GradientKernels::GradientKernels(Context& context, const core::Network& network,
+                                 std::optional<ProductUnit> unit)
+    : context_(context) {
   for (const core::Phase* phase : core::phases_of(network)) {
     if (const auto* const p = std::get_if<core::Convolution>(phase)) convolutions_[p->taps] = {};
   }
@@ -166,17 +196,25 @@ GradientKernels::GradientKernels(Context& context, const core::Network& network)
   };
   const auto own_scan = [&](const char* name) { return cache.get(gradient_scan_spec(name)); };
   const std::vector<const core::Phase*> phases = core::phases_of(network);
-  const bool tensor_cores = context.properties().architecture() >= kTf32,
-             angles = std::any_of(phases.begin(), phases.end(), [](const core::Phase*phase) {
-               return std::holds_alternative<core::Angle>(*phase);
-             });
+  const bool angles = std::any_of(phases.begin(), phases.end(), [](const core::Phase* phase) {
+    return std::holds_alternative<core::Angle>(*phase);
+  });
+  const ProductUnit best = unit.value_or(best_product_unit(context.properties()));
+  const KernelSpec plain = gradient_product_spec(ProductUnit::plain);
+  std::vector<KernelSpec> products = {gradient_product_spec(best)};
+  if (best == ProductUnit::warpgroups) products.push_back(gradient_product_spec(best, policy::kMostStrands));
   std::vector<KernelSpec> first = {gradient_kernel_spec(any_taps, "policy_gradient_norm"),
                                    gradient_scan_spec("policy_gradient_scan")};
-  if (tensor_cores) first.push_back(gradient_product_spec(true));
-  if (!tensor_cores || angles) first.push_back(gradient_product_spec(false));
+  first.insert(first.end(), products.begin(), products.end());
+  if (angles) first.push_back(plain);
   cache.prepare(first);
-  product_ = cache.get(gradient_product_spec(tensor_cores));
-  forward_product_ = angles ? cache.get(gradient_product_spec(false)) : product_;
+  if (angles) plain_forward_ = cache.get(plain);
+  if (best == ProductUnit::warpgroups) {
+    wide_ = {cache.get(products[0], wide_product_bytes(1)),
+             cache.get(products[1], wide_product_bytes(policy::kMostStrands))};
+  } else {
+    product_ = cache.get(products[0]);
+  }
   norm_ = entry("policy_gradient_norm", any_taps);
   norm_back_ = entry("policy_gradient_norm_back", any_taps);
   copy_ = entry("policy_gradient_copy", any_taps);
@@ -213,22 +251,47 @@ std::int64_t cut_tiles(policy::ProductJobs* jobs, int tile_rows) {
   return blocks;
 }
 
+// The longest sum over k of the jobs; 0 where there is one for a weight, whose parts are blocks of their own.
+std::int64_t deepest(const policy::ProductJobs& jobs) {
+  std::int64_t most = 0;
+  for (int i = 0; i < jobs.count; ++i) {
+    const ProductJob& job = jobs.jobs[i];
+    if (job.product == policy::kWeightProduct) return 0;
+    std::int64_t depth = 0;
+    for (int p = 0; p < job.piece_count; ++p) depth += job.pieces[p].depth;
+    most = std::max(most, depth);
+  }
+  return most;
+}
+
 }  // namespace
 
 void GradientKernels::run(CUstream stream, const Products& products) const {
   const std::vector<ProductJob>& all = products.jobs();
-  const std::int64_t few = 2 * std::int64_t{context_.properties().multiprocessors};
   for (std::size_t first = 0; first < all.size(); first += policy::kMostJobs) {
     policy::ProductJobs jobs{};
     for (std::size_t i = first; i < std::min(all.size(), first + policy::kMostJobs); ++i) {
       jobs.jobs[jobs.count++] = all[i];
     }
+    const bool plain = plain_forward_ != nullptr && jobs.jobs[0].product == policy::kForwardProduct;
+    if (!plain && wide_.own != nullptr) {
+      run_wide(stream, jobs);
+      continue;
+    }
     std::int64_t blocks = cut_tiles(&jobs, policy::kTileRows);
-    if (blocks < few) blocks = cut_tiles(&jobs, policy::kLowTileRows);
-    const bool forward = jobs.jobs[0].product == policy::kForwardProduct;
-    launch(context_, forward ? forward_product_ : product_, gradient_grid(blocks), {policy::kTileThreads}, 0,
+    if (blocks < 2 * std::int64_t{context_.properties().multiprocessors}) {
+      blocks = cut_tiles(&jobs, policy::kLowTileRows);
+    }
+    launch(context_, plain ? plain_forward_ : product_, gradient_grid(blocks), {policy::kTileThreads}, 0,
            stream, jobs);
   }
+}
+
+void GradientKernels::run_wide(CUstream stream, policy::ProductJobs& jobs) const {
+  const bool shares = deepest(jobs) >= kDeep;
+  const int strands = shares ? policy::kMostStrands : 1;
+  launch(context_, shares ? wide_.shared : wide_.own, gradient_grid(cut_tiles(&jobs, policy::kTileRows)),
+         {static_cast<unsigned>(strands * policy::kTileThreads)}, wide_product_bytes(strands), stream, jobs);
 }
 
 void GradientKernels::copy(CUstream stream, const Matrix& from, const Matrix& to) const {

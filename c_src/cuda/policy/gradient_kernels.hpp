@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -85,7 +86,12 @@ std::int64_t scan_tiles(std::int64_t inner, std::int64_t state);
 // The grid of so many blocks. Throws limit_exceeded where a launch cannot have them.
 Dim3 gradient_grid(std::int64_t blocks);
 
-KernelSpec gradient_product_spec(bool tensor_cores);
+// What computes products: kernels/policy/product_gradient.cu, product_gradient_tensor.cu or
+// product_gradient_wide.cu.
+enum class ProductUnit { plain, tensor_cores, warpgroups };
+ProductUnit best_product_unit(const DeviceProperties& device);
+// strands: of warpgroups, for one tile.
+KernelSpec gradient_product_spec(ProductUnit unit, int strands = 1);
 KernelSpec gradient_scan_spec(const char* entry);
 KernelSpec gradient_kernel_spec(std::int64_t taps, const char* entry);
 // ranks: kLinearRule or kDeltaRule where there are none (kernels/policy/gradient_heads.cuh).
@@ -99,10 +105,12 @@ std::vector<KernelSpec> gradient_trapezoid_kernels();
 
 class GradientKernels {
  public:
-  // Compiles and loads what the network's phases need.
-  GradientKernels(Context& context, const core::Network& network);
+  // Compiles and loads what the network's phases need. Products are on the device's best unit, or on another
+  // one that it has.
+  GradientKernels(Context& context, const core::Network& network,
+                  std::optional<ProductUnit> unit = std::nullopt);
 
-  // All of them forward, or none.
+  // All of one sort.
   void run(CUstream stream, const Products& products) const;
   void copy(CUstream stream, const Matrix& from, const Matrix& to) const;
   void norm(CUstream stream, const policy::NormArguments& arguments) const;
@@ -140,6 +148,7 @@ class GradientKernels {
   struct Pair {
     CUfunction forward = nullptr, back = nullptr;
   };
+  void run_wide(CUstream stream, policy::ProductJobs& jobs) const;
   void load_heads(const core::Network& network);
   Pair gates(const std::string& entry) const;  // of policy/gradient_gate.cu
   void load_trapezoid();
@@ -148,8 +157,13 @@ class GradientKernels {
   std::map<std::pair<std::int64_t, std::int64_t>, Pair> heads_;  // by their keys and ranks
   Pair gate_, sigmoid_, means_, norm_of_parts_;                  // where a phase needs them
   std::map<std::string, CUfunction> trapezoid_;                  // likewise
+  // Products: one of the two. By warpgroups a block has a tile of its own, or its strands share a deep one.
+  CUfunction product_ = nullptr;
+  struct {
+    CUfunction own = nullptr, shared = nullptr;
+  } wide_;
   // The forward pass of a network with angles is not on tensor cores: angles add up what they are given.
-  CUfunction product_, forward_product_;
+  CUfunction plain_forward_ = nullptr;
   CUfunction norm_, norm_back_, copy_, sums_;
   std::map<std::int64_t, Convolution> convolutions_;  // by their taps
   CUfunction scan_, scan_back_, activate_, activate_back_;

@@ -99,6 +99,7 @@ const std::map<std::string, Runner>& gradient_runners() {
   static const std::map<std::string, Runner> all = {
       {"policy_gradient_product", run_entry<policy::ProductJobs>},
       {"policy_gradient_product_tensor", run_entry<policy::ProductJobs>},
+      {"policy_gradient_product_wide", run_entry<policy::ProductJobs>},
       {"policy_gradient_sums", run_entry<policy::PartSums>},
       {"policy_gradient_copy", run_entry<policy::CopyRowsArguments>},
       {"policy_gradient_norm", norm},

@@ -163,6 +163,10 @@ inline float half_to_float(unsigned short half) {
 inline unsigned short float_to_half(float value) {
   return core::f32_to_f16(value);
 }
+// Of threads that follow one another, from a multiple of so many on.
+inline void barrier(int, int threads) {
+  grid::sync_some(threads);
+}
 
 // Of kernels/common/tensor.cuh.
 inline void multiply_tf32(const unsigned (&weights)[4], const unsigned (&rows)[2], float (&sums)[4]) {
@@ -196,8 +200,9 @@ struct WideWeights {
 };
 inline void publish_wide() {}
 inline void begin_wide() {}
+inline void commit_wide() {}
 template <int kTiles, int kSums>
-void end_wide(float (&)[kTiles][kSums]) {}
+void await_wide(float (&)[kTiles][kSums]) {}
 template <bool kAdd, int kStride, int kSums>
 void multiply_wide(const unsigned (&rows)[4], const float4* weights, float (&sums)[kSums]) {
   struct Lane {

@@ -145,7 +145,7 @@ EXPHIL_SWITCH inline void yield(Waiting waiting) {
 inline void sync_block() {
   yield(Waiting::block);
 }
-// Of the first threads of the block, always as many.
+// Of as many threads of the block that follow one another, from a multiple of so many on: always as many.
 inline void sync_some(int threads) {
   machine.some = static_cast<std::size_t>(threads);
   yield(Waiting::some);

@@ -126,8 +126,10 @@ inline bool release_any(std::size_t blocks) {
     }
   };
   release_each(1, Waiting::block);
-  for (std::size_t b = 0; machine.some > 0 && b < blocks; ++b) {
-    any |= release(b * threads_of_block(), b * threads_of_block() + machine.some, Waiting::some);
+  for (std::size_t i = 0; machine.some > 0 && i < blocks * threads_of_block();) {
+    const std::size_t end = std::min(i + machine.some, (i / threads_of_block() + 1) * threads_of_block());
+    any |= release(i, end, Waiting::some);
+    i = end;
   }
   if (machine.cluster > 0) release_each(machine.cluster, Waiting::cluster);
   release_each(blocks, Waiting::grid);

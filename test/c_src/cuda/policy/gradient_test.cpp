@@ -43,13 +43,15 @@ TEST_CASE("the bits of gradients on an emulated GPU", "[.emulated_policy_gradien
   check_policy_grad(grad, *wide, policy_grad_case(wide->config, 9, 33, true));
   check_policy_grad_bits(grad, *wide, policy_grad_case(wide->config, 3, 33, false));
   check_policy_grad_nan(grad, *wide, 20);
-  const bool tensor_cores = cuda::Context::open(0)->properties().architecture() >= 80;
-  CHECK((emulated_launches("policy_gradient_product") > 0) == !tensor_cores);
-  CHECK((emulated_launches("policy_gradient_product_tensor") > 0) == tensor_cores);
+  const auto best = cuda::best_product_unit(cuda::Context::open(0)->properties());
+  for (const auto unit :
+       {cuda::ProductUnit::plain, cuda::ProductUnit::tensor_cores, cuda::ProductUnit::warpgroups}) {
+    CHECK((emulated_launches(cuda::gradient_product_spec(unit).entry) > 0) == (unit == best));
+  }
 }
 
 TEST_CASE("the gradient of a policy runs without a GPU", "[cuda][policy][gradient][emulated]") {
-  for (const char* capability : {"75", "80"}) {  // without tf32, and with it
+  for (const char* capability : {"75", "80", "90"}) {  // without tf32, with it, and with warpgroups
     CAPTURE(capability);
     require_emulated("[.emulated_policy_gradient]", {{"FAKE_CUDA_CAPABILITY", capability}});
   }
