@@ -119,16 +119,9 @@ std::vector<const LoadedPolicy*> LoadedPolicy::on_devices() const {
 // Of `training`: as update_policy() with the tensors that a checkpoint would have.
 std::shared_ptr<const core::PolicyWeights> LoadedPolicy::weights_to_load() const {
   if (training == nullptr) return weights;
-  core::PolicyValues<float> values = core::zeros_of<float>(weights->network());
+  core::PolicyValues<float> values = core::copy_of(weights->values);  // also what is not trained
   training->read(&values, nullptr, nullptr);
-  std::vector<std::vector<float>> files;
-  core::TensorMap tensors;
-  for (const core::PolicyParameter& p : weights->parameters) {
-    std::vector<float>& file = files.emplace_back(p.count());
-    core::copy_parameter(p, values, file.data());
-    tensors[p.name] = {core::Dtype::f32, p.shape, file.data(), p.count() * sizeof(float)};
-  }
-  return core::replace_weights(*weights, tensors);
+  return core::replace_weights(*weights, std::move(values));
 }
 
 std::shared_ptr<LoadedPolicy> LoadedPolicy::load_now() {

@@ -32,6 +32,9 @@ const std::vector<T>& values_of(const PolicyValues<T>& values, WeightId id) {
   return id == kNone ? *none : values[static_cast<std::size_t>(id)];
 }
 
+// A copy by several threads: what takes long is to get new pages from the system.
+PolicyValues<float> copy_of(const PolicyValues<float>& values);
+
 // One tensor of the checkpoint. It fills a rectangle of a weight.
 struct PolicyParameter {
   std::string name;
@@ -39,7 +42,8 @@ struct PolicyParameter {
   const char* axes = "";    // the shape in words, for errors
   WeightId weight = kNone;  // what it is part of
   std::size_t first = 0;    // its first value there
-  // Values in a row of the tensor as the weight has it, and from one row to the next. 0: it is one run.
+  // Values in a row of the tensor as the weight has it, and from one row to the next. 0: it is one run. A row
+  // of a transposed one has a value for each `in`.
   std::size_t columns = 0, stride = 0;
   bool transposed = false;  // {in, out} in the file, {out, in} here
   std::size_t count() const { return static_cast<std::size_t>(shape.elements(name)); }
@@ -69,8 +73,8 @@ void each_place(const PolicyParameter& p, const Visit& visit) {
   for (std::size_t in = 0; in < ins; in += kSquare) {
     for (std::size_t out = 0; out < outs; out += kSquare) {
       for (std::size_t o = out; o < std::min(out + kSquare, outs); ++o) {
-        for (std::size_t i = in; i < std::min(in + kSquare, ins); ++i)
-          visit(i * outs + o, p.in_weight(o * ins + i));
+        const std::size_t row = p.in_weight(o * ins);
+        for (std::size_t i = in; i < std::min(in + kSquare, ins); ++i) visit(i * outs + o, row + i);
       }
     }
   }

@@ -52,15 +52,36 @@ const Trunk& trunk_of(const Checkpoint& file) {
   return trunks().front();  // whose error names what is missing
 }
 
+CheckpointReader reader_of_given(const TensorMap& tensors) {
+  return {tensors, {"weights", "the weights", "this policy", false}, true};
+}
+
+std::shared_ptr<PolicyWeights> with_values(const PolicyWeights& policy, PolicyValues<float> values) {
+  return std::make_shared<PolicyWeights>(
+      PolicyWeights{policy.config, std::move(values), 0, policy.parameters});
+}
+
+std::shared_ptr<const PolicyWeights> with_fingerprint(std::shared_ptr<PolicyWeights> weights,
+                                                      std::uint64_t of_tensors) {
+  weights->fingerprint = fingerprint_with_states(of_tensors, weights->config.states);
+  return weights;
+}
+
 }  // namespace
 
 std::shared_ptr<const PolicyWeights> replace_weights(const PolicyWeights& policy, const TensorMap& tensors) {
-  CheckpointReader reader(tensors, {"weights", "the weights", "this policy", false}, true);
-  auto weights = std::make_shared<PolicyWeights>(policy);
+  CheckpointReader reader = reader_of_given(tensors);
+  auto weights = with_values(policy, copy_of(policy.values));
   read_parameters(reader, weights.get());
-  weights->fingerprint =
-      fingerprint_with_states(weights_fingerprint(tensors, weights->config.identity), weights->config.states);
-  return weights;
+  return with_fingerprint(weights, weights_fingerprint(tensors, weights->config.identity));
+}
+
+std::shared_ptr<const PolicyWeights> replace_weights(const PolicyWeights& policy,
+                                                     PolicyValues<float> values) {
+  const TensorMap none;
+  auto weights = with_values(policy, std::move(values));
+  check_parameters(reader_of_given(none), weights.get());
+  return with_fingerprint(weights, parameters_fingerprint(*weights));
 }
 
 namespace {

@@ -67,5 +67,8 @@ std::shared_ptr<const PolicyWeights> load_weights(const TensorMap& tensors,
 // Other numbers for the same policy: a tensor for each of its parameters, by name. The fingerprint is the one
 // that a file of these tensors would have. Errors are those of load_weights, with the argument "weights".
 std::shared_ptr<const PolicyWeights> replace_weights(const PolicyWeights& policy, const TensorMap& tensors);
+// The same from a value for each of its weights, as training leaves them: the parameters are those of f32
+// tensors.
+std::shared_ptr<const PolicyWeights> replace_weights(const PolicyWeights& policy, PolicyValues<float> values);
 
 }  // namespace exphil::core

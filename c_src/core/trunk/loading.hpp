@@ -36,11 +36,15 @@ void require_limit(std::int64_t size, std::int64_t limit, const std::string& wha
 float norm_epsilon(const Checkpoint& file, const PolicyLoadOptions& options, float otherwise = 1e-5f);
 // identity: PolicyConfig::identity
 std::uint64_t weights_fingerprint(const TensorMap& tensors, const std::vector<std::string>& identity);
+// That of a file with the policy's parameters in f32.
+std::uint64_t parameters_fingerprint(const PolicyWeights& policy);
 // Throws for the first of the parameters that is missing or misshapen: before memory is taken for values
 // whose sizes come from several tensors.
 void require_parameters(const CheckpointReader& reader, const std::vector<PolicyParameter>& parameters);
 // Puts every parameter into the values, and derives what follows from them. Throws for a tensor that is none
 // of them, and for a value that is not finite, also of a weight that is derived, such as A = -exp(A_log).
 void read_parameters(CheckpointReader& reader, PolicyWeights* policy);
+// The same for values that are there already.
+void check_parameters(const CheckpointReader& reader, PolicyWeights* policy);
 
 }  // namespace exphil::core

@@ -5,6 +5,7 @@
 
 #include "core/policy/reference.hpp"
 #include "core/policy/rounding.hpp"
+#include "core/trunk/load.hpp"
 #include "support/catch.hpp"
 #include "support/errors.hpp"
 #include "support/gated_policy.hpp"
@@ -50,6 +51,42 @@ TEST_CASE("sizes of gated policies are those of their tensors", "[gated]") {
     // Of ExPhil's heads the buttons alone are separate events.
     for (const core::OutputGroup& group : c.groups) CHECK(group.binary == (group.name == "buttons"));
     CHECK(c.d_output == (spec.heads ? 8 + 5 * 3 : spec.units));
+  }
+}
+
+TEST_CASE("other numbers are those of a file with them, from tensors and from values", "[gated][policy]") {
+  for (const test::GatedSpec& spec : layouts()) {
+    INFO(spec.architecture);
+    const auto policy = test::make_gated(spec);
+    core::PolicyValues<float> values = policy->values;
+    for (std::vector<float>& of : values) {
+      for (float& value : of) value *= 0.5f;
+    }
+    std::vector<std::vector<float>> files;
+    core::TensorMap tensors;
+    for (const core::PolicyParameter& p : policy->parameters) {
+      std::vector<float>& file = files.emplace_back(p.count());
+      core::copy_parameter(p, values, file.data());
+      tensors[p.name] = {core::Dtype::f32, p.shape, file.data(), p.count() * sizeof(float)};
+    }
+    const auto from_tensors = core::replace_weights(*policy, tensors);
+    const auto from_values = core::replace_weights(*policy, values);
+    CHECK(from_tensors->fingerprint != policy->fingerprint);
+    CHECK(from_values->fingerprint == from_tensors->fingerprint);
+    CHECK(from_tensors->values == values);
+    CHECK(from_values->values == values);
+
+    // Of several, the first one is named, by its element in the file.
+    for (const std::size_t i : {std::size_t{0}, policy->parameters.size() - 1}) {
+      const core::PolicyParameter& p = policy->parameters[i];
+      const float infinite = std::numeric_limits<float>::infinity();
+      files[i].back() = infinite;
+      values[static_cast<std::size_t>(p.weight)][p.place(p.count() - 1)] = infinite;
+    }
+    const auto given = test::error_of([&] { core::replace_weights(*policy, tensors); });
+    const auto trained = test::error_of([&] { core::replace_weights(*policy, values); });
+    CHECK(given.message.find(policy->parameters[0].name) != std::string::npos);
+    CHECK(trained.message == given.message);
   }
 }
 
