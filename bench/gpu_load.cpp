@@ -71,8 +71,15 @@ void run(const std::string& path, const core::PolicyLoadOptions& options) {
     const cuda::ContextGuard guard(*context);
     timed("each kernel, alone", [&] { time_kernels(*context, dims); });
   }
-  timed("  weights for rows, in load_policy again", [&] { return cuda::pack_rows(*weights, dims); });
-  timed("  weights for a team of 16, the same", [&] { return cuda::pack_team(*weights, dims, 16); });
+  timed("  weights for rows, in load_policy again", [&] {
+    const cuda::RowLayout layout = cuda::row_layout(dims);
+    const std::unique_ptr<std::byte[]> packed(new std::byte[layout.bytes]);
+    cuda::pack_rows(*weights, dims, layout, packed.get());
+  });
+  timed("  weights for a team of 16, the same", [&] {
+    const std::unique_ptr<std::byte[]> packed(new std::byte[cuda::team_bytes(dims, 16)]);
+    cuda::pack_team(*weights, dims, 16, packed.get());
+  });
   std::vector<float> obs(static_cast<std::size_t>(weights->config.d_input));
   std::vector<float> out(static_cast<std::size_t>(weights->config.d_output));
   for (const char* const name : {"load_policy with these kernels", "load_policy once more"}) {

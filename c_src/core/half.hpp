@@ -24,10 +24,9 @@ inline float bf16_to_f32(std::uint16_t half) {
 }
 
 inline std::uint16_t f32_to_bf16(float value) {
-  const std::uint32_t bits = f32_bits(value);
-  if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<std::uint16_t>((bits >> 16) | 0x0040u);
-  const std::uint32_t odd = (bits >> 16) & 1u;
-  return static_cast<std::uint16_t>((bits + 0x7fffu + odd) >> 16);
+  const std::uint32_t bits = f32_bits(value), nan = (bits >> 16) | 0x0040u;
+  const std::uint32_t odd = (bits >> 16) & 1u, nearest = (bits + 0x7fffu + odd) >> 16;
+  return static_cast<std::uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? nan : nearest);
 }
 
 inline float f16_to_f32(std::uint16_t half) {

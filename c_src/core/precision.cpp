@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <type_traits>
 
 #include "core/error.hpp"
 #include "core/half.hpp"
@@ -24,6 +26,50 @@ float rounded_scale(float scale) {
 
 float rounded(Precision precision, float value, float scale) {
   return stored_value(precision, stored_bits(precision, value, scale), scale);
+}
+
+// Loops over so many values are computed in vector registers at -O2; longer ones are not.
+constexpr int kTogether = 4;
+
+// Calls some(first, one or kTogether as a constant) over [0, count).
+template <class Some>
+void in_blocks(std::int64_t count, const Some& some) {
+  std::int64_t i = 0;
+  for (; i + kTogether <= count; i += kTogether) some(i, std::integral_constant<int, kTogether>());
+  for (; i < count; ++i) some(i, std::integral_constant<int, 1>());
+}
+
+// q in the low byte of each. Within 2^51 of 1.5 * 2^52 the unit of a double is 1, so that the addition
+// rounds, to nearest even.
+template <int kCount>
+void int8_bits(const float* values, float scale, std::uint8_t* to) {
+  double q[kCount];
+  for (int i = 0; i < kCount; ++i) q[i] = static_cast<double>(values[i]) / static_cast<double>(scale);
+  for (int i = 0; i < kCount; ++i) q[i] = q[i] < -127.0 ? -127.0 : q[i];
+  for (int i = 0; i < kCount; ++i) q[i] = q[i] > 127.0 ? 127.0 : q[i];
+  for (int i = 0; i < kCount; ++i) q[i] += 0x1.8p52;
+  std::uint64_t bits[kCount];
+  std::memcpy(bits, q, sizeof bits);
+  for (int i = 0; i < kCount; ++i) to[i] = static_cast<std::uint8_t>(bits[i]);
+}
+
+void store_int8(const float* values, std::int64_t count, float scale, std::uint8_t* to) {
+  if (scale == 0.0f) {
+    std::fill_n(to, count, std::uint8_t{0});
+    return;
+  }
+  in_blocks(count, [&](std::int64_t i, auto some) { int8_bits<some()>(values + i, scale, to + i); });
+}
+
+template <class Store>
+void store_halves(const float* values, std::int64_t count, void* to, const Store& store) {
+  in_blocks(count, [&](std::int64_t first, auto some) {
+    std::uint32_t bits[some()];
+    std::uint16_t halves[some()];
+    for (int i = 0; i < some(); ++i) bits[i] = store(values[first + i]);
+    for (int i = 0; i < some(); ++i) halves[i] = static_cast<std::uint16_t>(bits[i]);
+    std::memcpy(static_cast<char*>(to) + first * 2, halves, sizeof halves);
+  });
 }
 
 [[noreturn]] void refuse(Precision precision, const std::string& name, float value) {
@@ -70,8 +116,14 @@ bool stores_f32(Precision precision) {
 
 float row_scale(Precision precision, const float* row, std::int64_t columns) {
   if (precision != Precision::int8) return 1.0f;
-  float largest = 0.0f;
-  for (std::int64_t k = 0; k < columns; ++k) largest = std::max(largest, std::abs(row[k]));
+  float some_largest[kTogether] = {};
+  in_blocks(columns, [&](std::int64_t k, auto some) {
+    for (int i = 0; i < some(); ++i) {
+      const float size = std::abs(row[k + i]);
+      some_largest[i] = some_largest[i] < size ? size : some_largest[i];
+    }
+  });
+  const float largest = *std::max_element(some_largest, some_largest + kTogether);
   return largest < kSmallest ? 0.0f : rounded_scale(largest / kMostInt8);
 }
 
@@ -87,10 +139,24 @@ std::uint32_t stored_bits(Precision precision, float value, float scale) {
     case Precision::int8:
       break;
   }
-  if (scale == 0.0f) return 0;
-  const double q = std::nearbyint(static_cast<double>(value) / static_cast<double>(scale));
-  const auto limited = static_cast<std::int32_t>(std::clamp(q, -127.0, 127.0));
-  return static_cast<std::uint8_t>(limited);
+  std::uint8_t bits;
+  store_int8(&value, 1, scale, &bits);
+  return bits;
+}
+
+void store_weights(Precision precision, const float* values, std::int64_t count, float scale, void* to) {
+  switch (precision) {
+    case Precision::f32:
+    case Precision::tf32x3:
+      std::memcpy(to, values, static_cast<std::size_t>(count) * sizeof(float));
+      return;
+    case Precision::bf16:
+      return store_halves(values, count, to, [](float value) { return f32_to_bf16(value); });
+    case Precision::f16:
+      return store_halves(values, count, to, [](float value) { return f32_to_f16(value); });
+    case Precision::int8:
+      return store_int8(values, count, scale, static_cast<std::uint8_t*>(to));
+  }
 }
 
 std::uint32_t stored_state(Precision states, float value) {

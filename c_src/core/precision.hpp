@@ -30,6 +30,8 @@ float row_scale(Precision precision, const float* row, std::int64_t columns);
 
 // The bits of a weight of a row with this scale, in the low bytes. int8: two's complement.
 std::uint32_t stored_bits(Precision precision, float value, float scale);
+// Those of `count` weights, one after another in stored_bytes() each, little-endian.
+void store_weights(Precision precision, const float* values, std::int64_t count, float scale, void* to);
 float stored_value(Precision precision, std::uint32_t bits, float scale);
 
 // The bits of a state, in f32, f16 or bf16. f16 limits it to -65504 and 65504.

@@ -1,7 +1,8 @@
 #include "cuda/policy/fold.hpp"
 
 #include <algorithm>
-#include <cstring>
+
+#include "core/work/parallel.hpp"
 
 namespace exphil::cuda {
 namespace {
@@ -17,19 +18,13 @@ Values slice(const Values& values, std::int64_t first, std::int64_t count) {
 Values added(const Values& bias, const Values& matrix, std::int64_t first, const Values& vector,
              std::int64_t rows) {
   if (vector.empty()) return bias;
-  const std::size_t columns = vector.size();
-  Values sums(static_cast<std::size_t>(rows));
-  for (std::size_t row = 0; row < sums.size(); ++row) {
-    double sum = bias.empty() ? 0.0 : static_cast<double>(bias[row]);
-    const std::size_t from = static_cast<std::size_t>(first) + row;
-    for (std::size_t k = 0; k < columns; ++k) {
-      const double value =
-          matrix.empty() ? (k == from ? 1.0 : 0.0) : static_cast<double>(matrix[from * columns + k]);
-      sum += value * static_cast<double>(vector[k]);
-    }
-    sums[row] = static_cast<float>(sum);
-  }
-  return sums;
+  std::vector<double> sums(static_cast<std::size_t>(rows));
+  std::copy_n(bias.begin(), bias.size(), sums.begin());
+  add_products(matrix.empty() ? nullptr : matrix.data(), first, vector, &sums);
+  Values values(sums.size());
+  std::transform(sums.begin(), sums.end(), values.begin(),
+                 [](double sum) { return static_cast<float>(sum); });
+  return values;
 }
 
 Values sum_of(const Values& left, const Values& right) {
@@ -43,15 +38,6 @@ class Fold {
  public:
   Fold(const core::PolicyWeights& weights, const policy::Network& network) : w_(weights), network_(network) {}
 
-  std::vector<FoldedPhase> block(const LoweredBlock& block) const {
-    std::vector<FoldedPhase> folded;
-    for (const LoweredPhase& phase : block) folded.push_back(fold(phase));
-    return folded;
-  }
-
- private:
-  const Values& of(core::WeightId id) const { return core::values_of(w_.values, id); }
-
   FoldedPhase fold(const LoweredPhase& phase) const {
     FoldedPhase to;
     std::int64_t first = 0;
@@ -59,6 +45,7 @@ class Fold {
       const policy::Product& product = network_.products[phase.phase.index];
       FoldedRows made = fold(phase, rows);
       if (!product.diagonal) made.matrix.set_precision(w_.config.precision);
+      if (product.diagonal || network_.centres(product)) made.matrix.sum_rows();
       made.first = first, made.count = network_.size(product.out[to.outputs.size()].vector);
       first += made.count;
       to.outputs.push_back(std::move(made));
@@ -80,6 +67,9 @@ class Fold {
     to.values = slice(to.values, phase.first_channel, channels);
     return to;
   }
+
+ private:
+  const Values& of(core::WeightId id) const { return core::values_of(w_.values, id); }
 
   // Of weights {heads, ranks channels}: for each channel of a head those of its ranks.
   void add_ranks(const LoweredPhase& phase, std::int64_t ranks, FoldedPhase* to) const {
@@ -144,81 +134,14 @@ class Fold {
 
 }  // namespace
 
-float padded(const Values& vector, std::int64_t i) {
-  return i >= 0 && i < static_cast<std::int64_t>(vector.size()) ? vector[static_cast<std::size_t>(i)] : 0.0f;
-}
-
-double FoldedMatrix::scaled(std::int64_t row, std::int64_t column) const {
-  const auto at = static_cast<std::size_t>((first_row_ + row / times_) * columns_ + column);
-  const double value = values_ != nullptr           ? static_cast<double>((*values_)[at])
-                       : first_row_ + row == column ? 1.0
-                                                    : 0.0;
-  return scale_ == nullptr ? value : value * static_cast<double>((*scale_)[static_cast<std::size_t>(column)]);
-}
-
-void FoldedMatrix::scale(const std::vector<float>& scale, bool centred) {
-  scale_ = &scale;
-  if (!centred) return;
-  means_.resize(static_cast<std::size_t>(rows_));
-  for (std::int64_t row = 0; row < rows_; ++row) {
-    double sum = 0;
-    for (std::int64_t k = 0; k < columns_; ++k) sum += scaled(row, k);
-    means_[static_cast<std::size_t>(row)] = sum / static_cast<double>(columns_);
-  }
-}
-
-void FoldedMatrix::set_precision(core::Precision precision) {
-  precision_ = precision;
-  row_scales_.assign(static_cast<std::size_t>(rows_), 1.0f);
-  if (precision != core::Precision::int8) return;
-  if (values_ == nullptr && scale_ == nullptr) return;  // the identity: 1 times 1
-  Values row(static_cast<std::size_t>(columns_));
-  for (std::int64_t i = 0; i < rows_; ++i) {
-    for (std::int64_t k = 0; k < columns_; ++k) row[static_cast<std::size_t>(k)] = (*this)(i, k);
-    row_scales_[static_cast<std::size_t>(i)] = core::row_scale(precision, row.data(), columns_);
-  }
-}
-
-float FoldedMatrix::row_sum(std::int64_t row) const {
-  double sum = 0;
-  for (std::int64_t k = 0; k < columns_; ++k) sum += static_cast<double>((*this)(row, k));
-  return static_cast<float>(sum);
-}
-
-void FoldedMatrix::read(std::int64_t row, std::int64_t first, int count, float* to) const {
-  if (row < 0 || row >= rows_ || first < 0 || first + count > columns_ || values_ == nullptr) {
-    for (int k = 0; k < count; ++k) to[k] = (*this)(row, first + k);
-    return;
-  }
-  const float* const from = values_->data() + (first_row_ + row) * columns_ + first;
-  const double mean = means_.empty() ? 0.0 : means_[static_cast<std::size_t>(row)];
-  if (scale_ == nullptr) {
-    for (int k = 0; k < count; ++k) to[k] = static_cast<float>(static_cast<double>(from[k]) - mean);
-    return;
-  }
-  const float* const scale = scale_->data() + first;
-  for (int k = 0; k < count; ++k) {
-    to[k] = static_cast<float>(static_cast<double>(from[k]) * static_cast<double>(scale[k]) - mean);
-  }
-}
-
-void FoldedMatrix::store(std::int64_t row, std::int64_t first, std::int64_t count, unsigned char* to,
-                         std::int64_t item, std::int64_t items) const {
-  const float scale = row_scale(row);
-  const auto bytes = static_cast<std::size_t>(core::stored_bytes(precision_));
-  for (std::int64_t k = 0; k < count; k += 4) {
-    float group[4];
-    read(row, first + k, 4, group);
-    unsigned char* const at = to + static_cast<std::size_t>(k * items + item * 4) * bytes;
-    if (core::stores_f32(precision_)) {
-      std::memcpy(at, group, sizeof group);
-      continue;
-    }
-    for (std::size_t i = 0; i < 4; ++i) {
-      std::uint32_t bits = core::stored_bits(precision_, group[i], scale);
-      if (precision_ == core::Precision::int8) bits ^= 0x80u;  // q + 128
-      std::memcpy(at + i * bytes, &bits, bytes);               // little-endian, as the device
-    }
+void FoldedPhase::store(std::int64_t row, std::int64_t rows, std::int64_t first, std::int64_t count,
+                        unsigned char* to, std::int64_t item, std::int64_t items) const {
+  for (std::int64_t done = 0; done < rows;) {
+    const FoldedRows& of = rows_of(row + done);
+    const std::int64_t own = row + done - of.first;
+    const std::int64_t some = &of == &outputs.back() ? rows - done : std::min(rows - done, of.count - own);
+    of.matrix.store(own, some, first, count, to, item + done, items);
+    done += some;
   }
 }
 
@@ -229,11 +152,25 @@ const FoldedRows& FoldedPhase::rows_of(std::int64_t row) const {
   return outputs.back();
 }
 
-Folded::Folded(const core::PolicyWeights& weights, const Lowered& lowered) {
+Folded::Folded(const core::PolicyWeights& weights, const Lowered& lowered) : layers(lowered.layers.size()) {
+  struct Work {
+    const LoweredPhase* from;
+    FoldedPhase* to;
+  };
+  std::vector<Work> work;
+  const auto add = [&work](const LoweredBlock& block, std::vector<FoldedPhase>* to) {
+    to->resize(block.size());
+    for (std::size_t i = 0; i < block.size(); ++i) work.push_back({&block[i], &(*to)[i]});
+  };
+  add(lowered.input, &input);
+  for (std::size_t i = 0; i < layers.size(); ++i) add(lowered.layers[i], &layers[i]);
+  add(lowered.output, &output);
   const Fold fold(weights, lowered.network);
-  input = fold.block(lowered.input);
-  for (const LoweredBlock& layer : lowered.layers) layers.push_back(fold.block(layer));
-  output = fold.block(lowered.output);
+  core::parallel_for(static_cast<std::int64_t>(work.size()), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
+      *work[i].to = fold.fold(*work[i].from);
+    }
+  });
 }
 
 }  // namespace exphil::cuda

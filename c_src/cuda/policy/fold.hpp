@@ -27,6 +27,11 @@ namespace exphil::cuda {
 // Value i of a vector; zero outside.
 float padded(const std::vector<float>& vector, std::int64_t i);
 
+// Adds to each sum the products of the values of its row of a matrix, [first, ...), and `times`, one after
+// another in the order of the columns. matrix: null is the identity.
+void add_products(const float* matrix, std::int64_t first, const std::vector<float>& times,
+                  std::vector<double>* sums);
+
 // {rows, columns}, seen with padding: zero outside. The matrix itself is where it was.
 class FoldedMatrix {
  public:
@@ -44,29 +49,30 @@ class FoldedMatrix {
   void scale(const std::vector<float>& scale, bool centred);
   // Stored in this precision, after all of the above.
   void set_precision(core::Precision precision);
+  // Makes row_sum(), after the scale.
+  void sum_rows();
 
-  float operator()(std::int64_t row, std::int64_t column) const {
-    if (row < 0 || row >= rows_ || column < 0 || column >= columns_) return 0.0f;
-    return static_cast<float>(scaled(row, column) -
-                              (means_.empty() ? 0.0 : means_[static_cast<std::size_t>(row)]));
-  }
+  // Columns [first, first + count) of a row.
+  void read(std::int64_t row, std::int64_t first, std::int64_t count, float* to) const;
   float row_scale(std::int64_t row) const { return padded(row_scales_, row); }
-  float row_sum(std::int64_t row) const;
-  // Puts the bits of `count` weights of a row, from column `first` on, into groups of four: those of all
-  // `items` lie together, group after group, and these are of this item. count: a multiple of 4.
-  void store(std::int64_t row, std::int64_t first, std::int64_t count, unsigned char* to, std::int64_t item,
-             std::int64_t items) const;
+  float row_sum(std::int64_t row) const { return padded(row_sums_, row); }
+  // Puts the bits of `count` weights of each of `rows` rows, from column `first` on, into groups of four:
+  // those of all `items` lie together, group after group, and the rows are items from `item` on. count: a
+  // multiple of 4.
+  void store(std::int64_t row, std::int64_t rows, std::int64_t first, std::int64_t count, unsigned char* to,
+             std::int64_t item, std::int64_t items) const;
 
  private:
-  double scaled(std::int64_t row, std::int64_t column) const;
-  void read(std::int64_t row, std::int64_t first, int count, float* to) const;
+  template <std::size_t kGroupBytes>
+  void store_groups(std::int64_t row, std::int64_t rows, std::int64_t first, std::int64_t count,
+                    unsigned char* to, std::int64_t item, std::int64_t items) const;
 
   const std::vector<float>* values_ = nullptr;  // null: the identity
   std::int64_t first_row_ = 0, rows_ = 0, columns_ = 0, times_ = 1;
   const std::vector<float>* scale_ = nullptr;
   std::vector<double> means_;
   core::Precision precision_ = core::Precision::f32;
-  std::vector<float> row_scales_;
+  std::vector<float> row_scales_, row_sums_;
 };
 
 // The rows of one output of a product, with padding [first, first + count) of the product's.
@@ -92,10 +98,11 @@ struct FoldedPhase {
   float bias(std::int64_t row) const { return padded(rows_of(row).bias, inside(row)); }
   float scale(std::int64_t row) const { return rows_of(row).matrix.row_scale(inside(row)); }
   float sum(std::int64_t row) const { return rows_of(row).matrix.row_sum(inside(row)); }
-  void store(std::int64_t row, std::int64_t first, std::int64_t count, unsigned char* to, std::int64_t item,
-             std::int64_t items) const {
-    rows_of(row).matrix.store(inside(row), first, count, to, item, items);
+  void read(std::int64_t row, std::int64_t first, std::int64_t count, float* to) const {
+    rows_of(row).matrix.read(inside(row), first, count, to);
   }
+  void store(std::int64_t row, std::int64_t rows, std::int64_t first, std::int64_t count, unsigned char* to,
+             std::int64_t item, std::int64_t items) const;
 
  private:
   const FoldedRows& rows_of(std::int64_t row) const;  // the last output's where it is outside

@@ -32,8 +32,10 @@ inline bool has_channels(policy::Kind kind) {
          kind != Kind::delay;
 }
 
-// For policy_step: the shares of `team` blocks, one after another (policy::TeamLayout).
-std::vector<std::byte> pack_team(const core::PolicyWeights& weights, const PolicyDims& dims, int team);
+// For policy_step: the shares of `team` blocks, one after another (policy::TeamLayout). Writes all
+// team_bytes() of `to`, with zeros where no weight is.
+std::size_t team_bytes(const PolicyDims& dims, int team);
+void pack_team(const core::PolicyWeights& weights, const PolicyDims& dims, int team, std::byte* to);
 
 // For the kernels over many rows: the offset of each part in one buffer, aligned to 256 bytes. Matrices are
 // groups [k / 4][policy::product_columns(outputs)].
@@ -54,12 +56,12 @@ struct RowLayout {
   std::vector<Block> layers;
   Block output;
   Part initial;  // a new agent's state; none where that is zeros
+  std::size_t bytes = 0;
 };
-struct PackedRows {
-  RowLayout layout;
-  std::vector<std::byte> bytes;
-};
-PackedRows pack_rows(const core::PolicyWeights& weights, const PolicyDims& dims);
+RowLayout row_layout(const PolicyDims& dims);
+// Writes all layout.bytes of `to`, with zeros where no weight is.
+void pack_rows(const core::PolicyWeights& weights, const PolicyDims& dims, const RowLayout& layout,
+               std::byte* to);
 
 // A state between the public layout (core/policy/policy.hpp) and the kernels' (policy::Network): channels and
 // states are padded with zeros, and conv has the channel last.

@@ -88,15 +88,14 @@ ChannelTable::ChannelTable(const policy::Network& n, const policy::Phase& phase,
 }
 
 std::vector<float> initial_state(const PolicyDims& dims) {
-  const core::Network& n = dims.config.network;
+  const std::vector<core::StatePart>& states = dims.config.network.states;
+  if (std::all_of(states.begin(), states.end(), [](const auto& part) { return part.initial.empty(); }))
+    return {};
   std::vector<float> values;
-  bool any = false;
-  for (const core::StatePart& part : n.states) {
-    any = any || !part.initial.empty();
+  for (const core::StatePart& part : states) {
     values.insert(values.end(), part.initial.begin(), part.initial.end());
     if (part.initial.empty()) values.resize(values.size() + static_cast<std::size_t>(part.size()));
   }
-  if (!any) return {};
   std::vector<float> packed(static_cast<std::size_t>(dims.network().state_floats()));
   pack_state(dims, values.data(), packed.data());
   return packed;

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 
+#include "core/work/parallel.hpp"
 #include "cuda/policy/fold.hpp"
 #include "cuda/policy/pack.hpp"
 #include "kernels/policy/team_layout.cuh"
@@ -21,46 +23,59 @@ class TeamPacker {
         team_(team),
         layout_(n_, plan_, team) {}
 
-  std::vector<std::byte> run() {
+  void run(std::byte* to) const {
     const auto share = static_cast<std::size_t>(layout_.bytes);
-    std::vector<std::byte> packed(share * static_cast<std::size_t>(team_));  // zeros
-    to_ = packed.data();
-    section(lowered_.input, folded_.input, layout_.input, layout_.input_at, 0);
-    for (int l = 0; l < n_.layers; ++l) {
-      const auto at = static_cast<std::size_t>(l);
-      section(lowered_.layers[at], folded_.layers[at], layout_.layer, layout_.layer_at(l),
-              layout_.first_at(l));
-    }
-    section(lowered_.output, folded_.output, layout_.output, layout_.output_at, 0);
-    return packed;
+    core::parallel_for(team_, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (auto rank = static_cast<int>(begin); rank < static_cast<int>(end); ++rank) {
+        std::byte* const block = to + share * static_cast<std::size_t>(rank);
+        std::memset(block, 0, share);
+        pack(rank, block);
+      }
+    });
   }
 
  private:
-  // The phases of a list. first_at: where the matrix of a layer's first product with one is.
+  void pack(int rank, std::byte* block) const {
+    section(lowered_.input, folded_.input, layout_.input, rank, block + layout_.input_at, nullptr);
+    for (int l = 0; l < n_.layers; ++l) {
+      const auto at = static_cast<std::size_t>(l);
+      section(lowered_.layers[at], folded_.layers[at], layout_.layer, rank, block + layout_.layer_at(l),
+              block + layout_.first_at(l));
+    }
+    section(lowered_.output, folded_.output, layout_.output, rank, block + layout_.output_at, nullptr);
+  }
+
+  // The phases of a list. first: where the matrix of a layer's first product with one is.
   void section(const LoweredBlock& phases, const std::vector<FoldedPhase>& folded,
-               const policy::TeamSection& section, long long at, long long first_at) const {
+               const policy::TeamSection& section, int rank, std::byte* to, std::byte* first) const {
     for (std::size_t i = 0; i < phases.size(); ++i) {
       const policy::Phase& phase = phases[i].phase;
       const policy::PhaseWeights& weights = section.phases[i];
-      const bool apart = &section == &layout_.layer && static_cast<int>(i) == policy::first_product(n_);
-      for_each_block([&](int rank, std::byte* block) {
-        if (phase.kind == policy::Kind::product) {
-          matrix(folded[i], phase.index, rank,
-                 apart ? layout_.first.in(block + first_at) : weights.matrix.in(block + at));
-          rows(folded[i], phase.index, weights.rows, rank, block + at);
-        } else if (phase.kind == policy::Kind::gate) {
-          every_channel(folded[i], weights, ChannelTable(n_, phase, ChannelTable::Of::weights), block + at);
-        } else if (phase.kind == policy::Kind::rotation) {
-          heads(folded[i], weights, ChannelTable(n_, phase, ChannelTable::Of::weights), rank, block + at);
-        } else if (has_channels(phase.kind)) {
-          channels(folded[i], weights, ChannelTable(n_, phase, ChannelTable::Of::weights), rank, block + at);
-        }
-      });
+      if (phase.kind == policy::Kind::product) {
+        const bool apart = first != nullptr && static_cast<int>(i) == policy::first_product(n_);
+        product(folded[i], phase.index, rank, apart ? layout_.first.in(first) : weights.matrix.in(to),
+                weights.rows, to);
+      } else if (phase.kind == policy::Kind::gate) {
+        every_channel(folded[i], weights, ChannelTable(n_, phase, ChannelTable::Of::weights), to);
+      } else if (phase.kind == policy::Kind::rotation) {
+        heads(folded[i], weights, ChannelTable(n_, phase, ChannelTable::Of::weights), rank, to);
+      } else if (has_channels(phase.kind)) {
+        channels(folded[i], weights, ChannelTable(n_, phase, ChannelTable::Of::weights), rank, to);
+      }
     }
   }
-  template <class Pack>
-  void for_each_block(Pack pack) const {
-    for (int rank = 0; rank < team_; ++rank) pack(rank, to_ + rank * layout_.bytes);
+
+  void product(const FoldedPhase& folded, int product, int rank, unsigned char* matrix_to,
+               const policy::RowVectors& at, std::byte* to) const {
+    std::vector<std::int64_t> rows;
+    for (int i = 0; i < policy::weight_rows(n_, plan_, team_, product); ++i)
+      rows.push_back(row_of(product, rank, i));
+    matrix(folded, product, rank, rows, matrix_to);
+    for (std::size_t i = 0; i < rows.size(); ++i) {  // what the layout has of their vectors
+      if (at.bias.count > 0) at.bias.in(to)[i] = folded.bias(rows[i]);
+      if (at.scale.count > 0) at.scale.in(to)[i] = folded.scale(rows[i]);
+      if (at.sums.count > 0) at.sums.in(to)[i] = folded.sum(rows[i]);
+    }
   }
 
   // The row of a product (FoldedPhase) for a block's row; -1 for padding.
@@ -79,26 +94,29 @@ class TeamPacker {
   }
 
   // In the order of the tasks, or of a short product's threads.
-  void matrix(const FoldedPhase& folded, int product, int rank, unsigned char* to) const {
+  void matrix(const FoldedPhase& folded, int product, int rank, const std::vector<std::int64_t>& rows,
+              unsigned char* to) const {
     const bool is_short = plan_.splits[product] == policy::Split::own;
-    const int rows = policy::weight_rows(n_, plan_, team_, product);
     const int columns = policy::weight_columns(n_, plan_, team_, product);
     const int first = plan_.splits[product] == policy::Split::depth ? rank * columns : 0;
-    const int together = is_short ? columns : kSegment, tasks = rows * (columns / together);
-    for (int task = 0; task < tasks; ++task) {
-      const std::int64_t row = row_of(product, rank, task % rows);
-      folded.store(row, first + task / rows * together, together, to, task, tasks);
+    const int together = is_short ? columns : kSegment;
+    const auto count = static_cast<std::int64_t>(rows.size()), tasks = count * (columns / together);
+    for (std::int64_t task = 0; task < tasks; task += count) {
+      const std::int64_t column = first + task / count * together;
+      for_each_run(rows, [&](std::int64_t at, std::int64_t row, std::int64_t run) {
+        folded.store(row, run, column, together, to, task + at, tasks);
+      });
     }
   }
 
-  // The vectors of a product's rows, as far as the layout has them.
-  void rows(const FoldedPhase& folded, int product, const policy::RowVectors& at, int rank,
-            std::byte* to) const {
-    for (int i = 0; i < policy::weight_rows(n_, plan_, team_, product); ++i) {
-      const std::int64_t row = row_of(product, rank, i);
-      if (at.bias.count > 0) at.bias.in(to)[i] = folded.bias(row);
-      if (at.scale.count > 0) at.scale.in(to)[i] = folded.scale(row);
-      if (at.sums.count > 0) at.sums.in(to)[i] = folded.sum(row);
+  // Calls visit(at, row, count): rows [at, at + count) of the block are rows of the product from `row` on.
+  template <class Visit>
+  static void for_each_run(const std::vector<std::int64_t>& rows, Visit visit) {
+    for (std::size_t at = 0, end = 0; at < rows.size(); at = end) {
+      do {
+        ++end;
+      } while (end < rows.size() && rows[at] >= 0 && rows[end] == rows[end - 1] + 1);
+      visit(static_cast<std::int64_t>(at), rows[at], static_cast<std::int64_t>(end - at));
     }
   }
 
@@ -106,10 +124,12 @@ class TeamPacker {
   void channels(const FoldedPhase& from, const policy::PhaseWeights& at, const ChannelTable& table, int rank,
                 std::byte* to) const {
     const auto own = static_cast<int>(at.vector.count);
+    std::vector<float> values(static_cast<std::size_t>(table.each));
     for (int i = 0; i < own; ++i) {
       const std::int64_t channel = std::int64_t{rank} * own + i;
+      from.channels.read(channel, 0, table.each, values.data());
       for (int k = 0; k < table.each; ++k)
-        at.channels.in(to)[table.at(i, k, own)] = from.channels(channel, k);
+        at.channels.in(to)[table.at(i, k, own)] = values[static_cast<std::size_t>(k)];
       at.vector.in(to)[i] = padded(from.values, channel);
     }
   }
@@ -117,17 +137,17 @@ class TeamPacker {
   // What every block has of all channels.
   static void every_channel(const FoldedPhase& from, const policy::PhaseWeights& at,
                             const ChannelTable& table, std::byte* to) {
-    for (long long i = 0; i < at.channels.count; ++i)
-      at.channels.in(to)[i] = from.channels(i / table.each, i % table.each);
+    for (long long i = 0; i < at.channels.count; i += table.each)
+      from.channels.read(i / table.each, 0, table.each, at.channels.in(to) + i);
     for (long long i = 0; i < at.vector.count; ++i) at.vector.in(to)[i] = padded(from.values, i);
   }
 
   // What the heads of the block's channels have.
   void heads(const FoldedPhase& from, const policy::PhaseWeights& at, const ChannelTable& table, int rank,
              std::byte* to) const {
-    for (long long i = 0; i < at.channels.count; ++i) {
+    for (long long i = 0; i < at.channels.count; i += table.each) {
       const std::int64_t head = policy::first_head(n_, team_, rank) + i / table.each;
-      at.channels.in(to)[i] = from.channels(std::min(head, table.channels - 1), i % table.each);
+      from.channels.read(std::min(head, table.channels - 1), 0, table.each, at.channels.in(to) + i);
     }
     for (long long i = 0; i < at.vector.count; ++i) at.vector.in(to)[i] = padded(from.values, i);
   }
@@ -138,13 +158,17 @@ class TeamPacker {
   const policy::TeamPlan plan_;
   const int team_;
   const policy::TeamLayout layout_;
-  std::byte* to_ = nullptr;
 };
 
 }  // namespace
 
-std::vector<std::byte> pack_team(const core::PolicyWeights& weights, const PolicyDims& dims, int team) {
-  return TeamPacker(weights, dims, team).run();
+std::size_t team_bytes(const PolicyDims& dims, int team) {
+  const policy::Network& n = dims.network();
+  return static_cast<std::size_t>(policy::TeamLayout(n, policy::TeamPlan(n), team).bytes * team);
+}
+
+void pack_team(const core::PolicyWeights& weights, const PolicyDims& dims, int team, std::byte* to) {
+  TeamPacker(weights, dims, team).run(to);
 }
 
 }  // namespace exphil::cuda

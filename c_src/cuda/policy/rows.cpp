@@ -4,6 +4,7 @@
 
 #include "core/error.hpp"
 #include "cuda/device/slow_call.hpp"
+#include "cuda/device/staged_bytes.hpp"
 #include "cuda/jit/kernel_compiler.hpp"
 #include "cuda/policy/batch_frame.hpp"
 #include "cuda/policy/scan_frame.hpp"
@@ -240,13 +241,13 @@ RowKernels::RowKernels(Context& context, const PolicyDims& dims, const PolicyTun
       tuning_(tuning),
       warpgroups_(compiles_warpgroups(context.properties().architecture())) {
   check(dims.network());
-  PackedRows packed = pack_rows(weights, dims);
-  layout_ = std::move(packed.layout);
-  weights_ = context.device_pool().allocate(packed.bytes.size());
+  layout_ = row_layout(dims);
+  const StagedBytes packed(context, layout_.bytes);
+  pack_rows(weights, dims, layout_, packed.data());
+  weights_ = context.device_pool().allocate(packed.size());
   {
     const SlowCall slow(&context.armed());
-    context.check(driver().cuMemcpyHtoD(weights_.address(), packed.bytes.data(), packed.bytes.size()),
-                  "cuMemcpyHtoD");
+    context.check(driver().cuMemcpyHtoD(weights_.address(), packed.data(), packed.size()), "cuMemcpyHtoD");
   }
   input_ = kernels_of(dims.network().input);
   layer_ = kernels_of(dims.network().layer);

@@ -4,6 +4,7 @@
 
 #include "core/error.hpp"
 #include "cuda/device/slow_call.hpp"
+#include "cuda/device/staged_bytes.hpp"
 #include "cuda/policy/clusters.hpp"
 #include "cuda/policy/pack.hpp"
 
@@ -28,7 +29,8 @@ std::shared_ptr<DeviceBuffer> TeamWeights::get(int team) {
   for (const auto& [size, buffer] : packed_) {
     if (size == team) return buffer;
   }
-  const std::vector<std::byte> host = pack_team(weights_, dims_, team);
+  const StagedBytes host(context_, team_bytes(dims_, team));
+  pack_team(weights_, dims_, team, host.data());
   auto buffer = std::make_shared<DeviceBuffer>(context_.device_pool().allocate(host.size()));
   const SlowCall slow(&context_.armed());
   context_.check(driver().cuMemcpyHtoD(buffer->address(), host.data(), host.size()), "cuMemcpyHtoD");

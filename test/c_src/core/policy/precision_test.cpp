@@ -2,6 +2,7 @@
 #include "core/precision.hpp"
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "core/half.hpp"
@@ -43,6 +44,27 @@ TEST_CASE("precisions have names and sizes", "[precision]") {
   CHECK(stored_bytes(Precision::bf16) == 2);
   CHECK(stored_bytes(Precision::f16) == 2);
   CHECK(stored_bytes(Precision::int8) == 1);
+}
+
+TEST_CASE("weights that are stored together have the bits of each", "[precision]") {
+  Floats row = test::Random(2).vector(23, -3, 3);
+  row[1] = -0.0f, row[2] = 1e-41f, row[3] = 70000.0f, row[4] = -1e30f;
+  for (const Precision precision : kAll) {
+    for (const float scale : {0.0f, 0.015625f}) {
+      const auto bytes = static_cast<std::size_t>(stored_bytes(precision));
+      std::vector<unsigned char> together(row.size() * bytes);
+      store_weights(precision, row.data(), static_cast<std::int64_t>(row.size()), scale, together.data());
+      for (std::size_t i = 0; i < row.size(); ++i) {
+        const std::uint32_t bits = stored_bits(precision, row[i], scale);
+        CHECK(std::memcmp(&bits, together.data() + i * bytes, bytes) == 0);
+      }
+    }
+  }
+  // Halves of the scale go to the even neighbour, and what is beyond 127 to that.
+  const Floats halves = {0.5f, 1.5f, 2.5f, -0.5f, -1.5f, -2.5f, 127.5f, -1e30f};
+  std::vector<std::int8_t> q(halves.size());
+  store_weights(Precision::int8, halves.data(), static_cast<std::int64_t>(halves.size()), 1.0f, q.data());
+  CHECK(q == std::vector<std::int8_t>{0, 2, 2, 0, -2, -2, 127, -127});
 }
 
 TEST_CASE("int8 is the nearest multiple of the row's scale, and q times the scale is exact", "[precision]") {

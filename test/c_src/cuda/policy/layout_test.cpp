@@ -64,6 +64,19 @@ core::PolicyWeights weights() {
   return w;
 }
 
+// In memory that was used before.
+std::vector<std::byte> packed_team(const core::PolicyWeights& w, const PolicyDims& dims, int team) {
+  std::vector<std::byte> packed(team_bytes(dims, team), std::byte{0xa5});
+  pack_team(w, dims, team, packed.data());
+  return packed;
+}
+std::vector<std::byte> packed_rows(const core::PolicyWeights& w, const PolicyDims& dims) {
+  const RowLayout layout = row_layout(dims);
+  std::vector<std::byte> packed(layout.bytes, std::byte{0xa5});
+  pack_rows(w, dims, layout, packed.data());
+  return packed;
+}
+
 // How many of the numbers 1 .. most are in `packed`, each at most once; anything else is padding, which is
 // zero.
 std::int64_t count_once(const std::vector<std::byte>& packed) {
@@ -118,11 +131,11 @@ TEST_CASE("packing keeps every weight once and pads with zeros", "[cuda][policy]
   const PolicyDims dims(w.config);
   for (const int team : {1, 2, 3, 4, 8}) {
     INFO("team of " << team);
-    const std::vector<std::byte> packed = pack_team(w, dims, team);
+    const std::vector<std::byte> packed = packed_team(w, dims, team);
     CHECK(static_cast<long long>(packed.size()) == team * TeamShape{team}.weights(dims).bytes);
     CHECK(count_once(packed) == count_weights(w));
   }
-  CHECK(count_once(pack_rows(w, dims).bytes) == count_weights(w));
+  CHECK(count_once(packed_rows(w, dims)) == count_weights(w));
 }
 
 TEST_CASE("packed weights take the memory of their precision", "[cuda][policy][precision]") {
@@ -133,7 +146,7 @@ TEST_CASE("packed weights take the memory of their precision", "[cuda][policy][p
     }
     const core::PolicyWeights w = core::rounded_weights(exact, precision);
     const PolicyDims dims(w.config);
-    return std::make_pair(pack_team(w, dims, 2).size(), pack_rows(w, dims).bytes.size());
+    return std::make_pair(team_bytes(dims, 2), row_layout(dims).bytes);
   };
   const auto f32 = sizes(core::Precision::f32), bf16 = sizes(core::Precision::bf16);
   const auto f16 = sizes(core::Precision::f16), int8 = sizes(core::Precision::int8);
