@@ -42,20 +42,25 @@ void derive_and_check(const CheckpointReader& reader, PolicyWeights* policy) {
   }
 }
 
-std::vector<float> tensor_of(const PolicyParameter& parameter, const PolicyValues<float>& values) {
-  std::vector<float> tensor(parameter.count());
-  copy_parameter(parameter, values, tensor.data());
-  return tensor;
+const std::vector<float>& tensor_of(const PolicyParameter& parameter, const PolicyValues<float>& values,
+                                    std::vector<float>* room) {
+  room->resize(parameter.count());
+  copy_parameter(parameter, values, room->data());
+  return *room;
 }
 
-// hash_of(name, view): of the tensor's bytes; called on several threads.
+// hash_of(name, view, room): of the tensor's bytes; called on several threads, each with room of its own.
 template <class Hash>
 std::uint64_t fingerprint_of(const TensorMap& tensors, const std::vector<std::string>& identity,
                              const Hash& hash_of) {
   std::vector<const TensorMap::value_type*> all;
   for (const auto& tensor : tensors) all.push_back(&tensor);
   std::vector<std::uint64_t> hashes(all.size());
-  for_each(all.size(), [&](std::size_t i) { hashes[i] = hash_of(all[i]->first, all[i]->second); });
+  parallel_for(static_cast<std::int64_t>(all.size()), 1, [&](std::int64_t begin, std::int64_t end) {
+    std::vector<float> room;
+    for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i)
+      hashes[i] = hash_of(all[i]->first, all[i]->second, &room);
+  });
   HashedParts parts;
   for (std::size_t i = 0; i < all.size(); ++i) {
     const auto& [name, view] = *all[i];
@@ -98,9 +103,10 @@ float norm_epsilon(const Checkpoint& file, const PolicyLoadOptions& options, flo
 }
 
 std::uint64_t weights_fingerprint(const TensorMap& tensors, const std::vector<std::string>& identity) {
-  return fingerprint_of(tensors, identity, [](const std::string&, const TensorView& view) {
-    return hash64(view.data, view.bytes);
-  });
+  return fingerprint_of(tensors, identity,
+                        [](const std::string&, const TensorView& view, std::vector<float>*) {
+                          return hash64(view.data, view.bytes);
+                        });
 }
 
 std::uint64_t parameters_fingerprint(const PolicyWeights& policy) {
@@ -111,8 +117,9 @@ std::uint64_t parameters_fingerprint(const PolicyWeights& policy) {
     parameters[p.name] = &p;
   }
   return fingerprint_of(tensors, policy.config.identity,
-                        [&](const std::string& name, const TensorView& view) {
-                          return hash64(tensor_of(*parameters.at(name), policy.values).data(), view.bytes);
+                        [&](const std::string& name, const TensorView& view, std::vector<float>* room) {
+                          return hash64(tensor_of(*parameters.at(name), policy.values, room).data(),
+                                        view.bytes);
                         });
 }
 
@@ -144,8 +151,9 @@ void check_parameters(const CheckpointReader& reader, PolicyWeights* policy) {
     const std::vector<float>& values = policy->values[id];
     if (!all_finite(values.data(), static_cast<std::int64_t>(values.size()))) finite = false;
   });
+  std::vector<float> room;
   for (const PolicyParameter& p : policy->parameters) {  // to name the first one that is not
-    if (!finite) reader.check_finite(tensor_of(p, policy->values), p.name, "");
+    if (!finite) reader.check_finite(tensor_of(p, policy->values, &room), p.name, "");
   }
   derive_and_check(reader, policy);
 }
