@@ -13,6 +13,11 @@ CUstream GradientStreams::fork() {
   return beside_.handle();
 }
 
+CUstream GradientStreams::fork_ready() {
+  ready_.make_wait(beside_.handle());
+  return beside_.handle();
+}
+
 void GradientPass::backward(bool frames) {
   frames_ = frames;
   written_ = {gradients(n_.outs)[0].data};
@@ -62,13 +67,17 @@ void GradientPass::run_weights() {
   weight_jobs_.clear();
 }
 
-// The block's sums for weights, beside what comes next. That changes the gradient of hidden, but not what
-// this block's phases have written.
+// The block's sums for weights, beside what comes next. What the products read has been there since ready().
+// That changes the gradient of hidden, but not what this block's phases have written.
 void GradientPass::finish_weights() {
   run_inputs();
   if (weight_jobs_.reads(gradients(n_.hidden)[0])) run_weights();
+  // Hardly anything comes after the last two blocks: their products run beside the rest of the block itself.
+  // Of the others they would only take the room of what is waited for.
+  const bool early = block_ <= 1 && !weight_jobs_.jobs().empty();
+  if (early) kernels_.run(streams_.fork_ready(), weight_jobs_);
   const CUstream beside = streams_.fork();
-  kernels_.run(beside, weight_jobs_);
+  if (!early) kernels_.run(beside, weight_jobs_);
   weight_jobs_.clear();
   kernels_.add_parts(beside, sums().sums());
   sums().restart();
@@ -195,6 +204,7 @@ void GradientPass::weight_back(const core::Product& p, const std::vector<Matrix>
     }
     row += dy.columns;
   }
+  streams_.ready();  // nothing changes what the jobs read before they run: see changed()
 }
 
 // The product's own bias, and those that later phases add to what it writes.

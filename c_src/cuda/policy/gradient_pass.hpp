@@ -34,19 +34,23 @@ class GradientStreams {
       : beside_(context),
         main_(context, StreamPriority::middle),
         begin_(context),
+        ready_(context),
         ends_{Event(context), Event(context)} {}
 
   CUstream main() const { return main_.handle(); }
   void synchronize() { main_.synchronize(); }
   // The other stream, whose later work comes after all that main() has been given.
   CUstream fork();
+  // The same of what main() had been given when ready() was called last.
+  CUstream fork_ready();
+  void ready() { ready_.record(main_.handle()); }
   // What the other stream has been given so far is number 0 or 1; later work on main() waits for that.
   void name(std::size_t number) { ends_[number].record(beside_.handle()); }
   void join(std::size_t number) { ends_[number].make_wait(main_.handle()); }
 
  private:
   StreamLease beside_, main_;
-  Event begin_;
+  Event begin_, ready_;
   std::array<Event, 2> ends_;
 };
 
