@@ -204,6 +204,7 @@ class JobProduct : JobTile<kTileRows> {
 
   // By way of shared memory, so that neighbours are written together.
   __device__ __forceinline__ void write() const {
+    device::copies_done();  // of the zeros behind the last step
     __syncthreads();
     float* const own = sums_of(strand());
 #pragma unroll
