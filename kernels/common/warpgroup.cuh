@@ -132,17 +132,17 @@ EXPHIL_DEVICE void multiply_wide(const unsigned (&rows)[4], unsigned long long w
 #undef EXPHIL_FACTORS
 #endif
 
-// sums[n] = 32 k of the rows, of which tile i of 8 slots is x[i], times the columns of tile n, the small
-// products first; `group` is the first of the 8 groups of weights. Tiles take turns: a product that follows
-// another one of the same sums waits for it.
-template <int kTiles, int kSums, int kStride>
-EXPHIL_DEVICE void multiply_segment_wide(const WideRows (&x)[4], const WideWeights<kStride>& high,
-                                         const WideWeights<kStride>& low, int group,
-                                         float (&sums)[kTiles][kSums]) {
+// Begins sums[n] = 8 kSlots k of the rows, of which tile i of 8 slots is x[i], times the columns of tile n,
+// the small products first; `group` is the first of the groups of weights, two for 8 slots. Tiles take turns:
+// a product that follows another one of the same sums waits for it.
+template <int kSlots, int kTiles, int kSums, int kStride>
+EXPHIL_DEVICE void begin_segment_wide(const WideRows (&x)[kSlots], const WideWeights<kStride>& high,
+                                      const WideWeights<kStride>& low, int group,
+                                      float (&sums)[kTiles][kSums]) {
   constexpr int kColumns = 2 * kSums;
   begin_wide();
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
+  for (int i = 0; i < kSlots; ++i) {
     const int at = group + 2 * i;
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
@@ -162,7 +162,6 @@ EXPHIL_DEVICE void multiply_segment_wide(const WideRows (&x)[4], const WideWeigh
     }
   }
   commit_wide();
-  await_wide(sums);
 }
 
 }  // namespace device

@@ -27,6 +27,7 @@ __device__ __forceinline__ void strand_sync() {
 struct Copied {
   float a[kTileRows * kTileDepth], b[kTileColumns * kTileDepth];
 };
+
 // Copies an operand that lies along k, element e, k at from[e stride + k]: a thread what it takes later, four
 // k of two elements. Elements that do not exist are the last one's, for sums that nobody reads.
 class AlongK {

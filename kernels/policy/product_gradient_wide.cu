@@ -188,14 +188,7 @@ class JobProduct : JobTile<kTileRows> {
   // The products of x_ and B, from zero.
   __device__ __forceinline__ void begin(const SplitTile& b) {
     const device::WideWeights<kTileColumns> high(&b.high[0][0]), low(&b.low[0][0]);
-    device::begin_wide();
-    device::multiply_wide<false, kTileColumns>(x_[0].low, high.at(0, 0), sums_[0]);
-    device::multiply_wide<true, kTileColumns>(x_[0].high, low.at(0, 0), sums_[0]);
-    device::multiply_wide<true, kTileColumns>(x_[0].high, high.at(0, 0), sums_[0]);
-    device::multiply_wide<true, kTileColumns>(x_[1].low, high.at(2, 0), sums_[0]);
-    device::multiply_wide<true, kTileColumns>(x_[1].high, low.at(2, 0), sums_[0]);
-    device::multiply_wide<true, kTileColumns>(x_[1].high, high.at(2, 0), sums_[0]);
-    device::commit_wide();
+    device::begin_segment_wide(x_, high, low, 0, sums_);
   }
   __device__ __forceinline__ void add() {
 #pragma unroll

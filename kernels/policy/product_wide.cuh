@@ -102,7 +102,8 @@ __device__ __forceinline__ void add_wide(const WideMatrix<kK, kColumns>& matrix,
     const int next = least(segment + 1, kK / kSegment - 1) * kSegment + at;
     load_wide(first + next, second + next, values);
     float sums[Sums::kTiles][Sums::kSums];
-    device::multiply_segment_wide<Sums::kTiles, Sums::kSums>(x, high, low, segment * (kSegment / 4), sums);
+    device::begin_segment_wide(x, high, low, segment * (kSegment / 4), sums);
+    device::await_wide(sums);
 #pragma unroll
     for (int n = 0; n < Sums::kTiles; ++n) {
 #pragma unroll

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cuda/device/download.hpp"
+#include "cuda/device/staged_bytes.hpp"
 #include "cuda/device/upload.hpp"
 #include "cuda/policy/gradient_order.hpp"
 #include "cuda/policy/gradient_pass.hpp"
@@ -235,14 +236,12 @@ void PolicyGradient::train(CUdeviceptr weights, const PolicySequences& sequences
 }
 
 void PolicyGradient::copy_out(CUdeviceptr gradient, core::PolicyValues<float>* to) const {
-  const PinnedBuffer pinned = context_->pinned_pool().try_stage(gradient_bytes());
-  std::vector<char> plain(pinned ? 0 : gradient_bytes());
-  char* const values = pinned ? pinned.as<char>() : plain.data();
+  const StagedBytes values(*context_, gradient_bytes());
   StreamLease stream(*context_);
-  context_->check(driver().cuMemcpyDtoHAsync(values, gradient, gradient_bytes(), stream.handle()),
+  context_->check(driver().cuMemcpyDtoHAsync(values.data(), gradient, values.size(), stream.handle()),
                   "cuMemcpyDtoHAsync");
   stream.synchronize();
-  values_.copy_out(values, to);
+  values_.copy_out(values.data(), to);
 }
 
 namespace {

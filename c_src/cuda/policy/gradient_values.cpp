@@ -42,7 +42,7 @@ std::vector<ImageSegment> GradientValues::segments() const {
   return all;
 }
 
-void GradientValues::copy_out(const char* from, core::PolicyValues<float>* to) const {
+void GradientValues::copy_out(const std::byte* from, core::PolicyValues<float>* to) const {
   core::parallel_for(static_cast<std::int64_t>(to->size()), 1, [&](std::int64_t begin, std::int64_t end) {
     for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
       std::vector<float>& values = (*to)[i];

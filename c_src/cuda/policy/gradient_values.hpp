@@ -31,7 +31,7 @@ class GradientValues {
   // The same of other values of the weights, without states.
   std::vector<ImageSegment> segments(const core::PolicyValues<float>& values) const;
   // A gradient of this layout, in host memory.
-  void copy_out(const char* from, core::PolicyValues<float>* to) const;
+  void copy_out(const std::byte* from, core::PolicyValues<float>* to) const;
 
  private:
   const core::PolicyWeights& weights_;

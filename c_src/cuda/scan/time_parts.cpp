@@ -188,23 +188,22 @@ void require_parts(const ScanShape& shape, const std::vector<TimePart>& parts) {
 }
 
 StateStaging::StateStaging(Context& context, std::size_t bytes)
-    : context_(context), bytes_(bytes), pinned_(context.pinned_pool().try_stage(bytes)) {
-  if (!pinned_) pageable_.resize(bytes);
-}
+    : context_(context), staged_(context, bytes) {}
 
 void StateStaging::write(CUstream stream, CUdeviceptr to, const StateFloats& state) {
-  std::memcpy(data(), state.data(), bytes_);
-  context_.check(driver().cuMemcpyHtoDAsync(to, data(), bytes_, stream), "cuMemcpyHtoDAsync");
+  std::memcpy(staged_.data(), state.data(), staged_.size());
+  context_.check(driver().cuMemcpyHtoDAsync(to, staged_.data(), staged_.size(), stream), "cuMemcpyHtoDAsync");
   context_.armed().cancel();
   context_.check(driver().cuStreamSynchronize(stream), "cuStreamSynchronize");
 }
 
 StateFloats StateStaging::read(CUstream stream, CUdeviceptr from) {
-  context_.check(driver().cuMemcpyDtoHAsync(data(), from, bytes_, stream), "cuMemcpyDtoHAsync");
+  context_.check(driver().cuMemcpyDtoHAsync(staged_.data(), from, staged_.size(), stream),
+                 "cuMemcpyDtoHAsync");
   context_.armed().cancel();
   context_.check(driver().cuStreamSynchronize(stream), "cuStreamSynchronize");
-  StateFloats state(bytes_ / sizeof(float));
-  std::memcpy(state.data(), data(), bytes_);
+  StateFloats state(staged_.size() / sizeof(float));
+  std::memcpy(state.data(), staged_.data(), staged_.size());
   return state;
 }
 

@@ -22,6 +22,7 @@
 
 #include "core/scan/shape.hpp"
 #include "cuda/device/context.hpp"
+#include "cuda/device/staged_bytes.hpp"
 #include "cuda/scan/parts.hpp"
 
 namespace exphil::cuda {
@@ -97,12 +98,8 @@ class StateStaging {
   StateFloats read(CUstream stream, CUdeviceptr from);
 
  private:
-  void* data() { return pinned_ ? pinned_.data() : pageable_.data(); }
-
   Context& context_;
-  const std::size_t bytes_;
-  PinnedBuffer pinned_;
-  std::vector<std::uint8_t> pageable_;
+  const StagedBytes staged_;
 };
 
 // {dim, state} from device memory, zeros for a null address, and to it. The context is current.
