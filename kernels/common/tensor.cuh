@@ -11,6 +11,13 @@
 
 #include "kernels/common/device_math.cuh"
 
+// Whether the device's tensor cores know tf32.
+#if defined(EXPHIL_EMULATED_GRID) || (defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800)
+#define EXPHIL_TF32 1
+#else
+#define EXPHIL_TF32 0
+#endif
+
 namespace exphil {
 namespace device {
 
@@ -61,7 +68,7 @@ EXPHIL_DEVICE TensorRows tensor_rows(float first, float second) {
 
 #ifndef EXPHIL_EMULATED_GRID
 EXPHIL_DEVICE void multiply_tf32(const unsigned (&weights)[4], const unsigned (&rows)[2], float (&sums)[4]) {
-#if __CUDA_ARCH__ >= 800
+#if EXPHIL_TF32
   asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
       "{%0, %1, %2, %3};"
       : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])

@@ -1,7 +1,9 @@
 // The products of policy/product_gradient.cu on tensor cores, as tf32x3 multiplies (common/tensor.cuh): for
-// devices that know tf32. The error of a product is below 2^-21 of it; tensor cores cut what they add, so
-// that their sums are 16 long at most. The forward pass of a network with angles is not made here: angles add
-// up what the products of all frames are wrong by, 7.5e-5 rad at the end of a test where 5e-5 are allowed.
+// devices that know tf32; for others the kernel is empty, because they are never given it and NVRTC takes
+// minutes to compile it of their shuffles. The error of a product is below 2^-21 of it; tensor cores cut what
+// they add, so that their sums are 16 long at most. The forward pass of a network with angles is not made
+// here: angles add up what the products of all frames are wrong by, 7.5e-5 rad at the end of a test where
+// 5e-5 are allowed.
 //
 // Every element is summed in an order of k that is the same whatever the number of rows.
 #include "kernels/common/tensor.cuh"
@@ -188,6 +190,7 @@ __device__ __forceinline__ void run_job(const ProductJob& job, Tiles* tiles) {
 // grid: the tiles of each part of each job, job after job.
 extern "C" __global__ void __launch_bounds__(exphil::policy::kTileThreads, 3)
     policy_gradient_product_tensor(const __grid_constant__ exphil::policy::ProductJobs jobs) {
+#if EXPHIL_TF32
   using namespace exphil::policy;
   __shared__ __align__(16) Tiles tiles[kStages];
   if (jobs.tile_rows == kTileRows) {
@@ -195,4 +198,7 @@ extern "C" __global__ void __launch_bounds__(exphil::policy::kTileThreads, 3)
   } else {
     run_job<kLowTileRows>(job_of_block(jobs), tiles);
   }
+#else
+  (void)jobs;
+#endif
 }
