@@ -462,7 +462,9 @@ $(SLOW_EXIT_LIBRARY): test/support/slow_exit.cpp
 # The fake NVRTC, which compiles kernels for the emulated grid when the tests run. The names of CUDA in front of each kernel are
 # precompiled, because to read them takes four times as long as to compile a kernel, and there are hundreds.
 EMULATION := $(abspath $(BUILD))/emulation/cuda_names.hpp
-EMULATE = $(filter-out ccache,$(CXX)) -std=c++17 -O1 -U_FORTIFY_SOURCE -fPIC -fvisibility=hidden -w -I$(CURDIR)/c_src -I$(CURDIR)/test/c_src
+# A fused multiply and add is one instruction where the processor has it, and a call of the C library elsewhere; g++ fuses no others.
+FUSED = -ffp-contract=off $(if $(shell grep -sowm1 fma /proc/cpuinfo),-mfma)
+EMULATE = $(filter-out ccache,$(CXX)) -std=c++17 -O1 $(FUSED) -U_FORTIFY_SOURCE -fPIC -fvisibility=hidden -w -I$(CURDIR)/c_src -I$(CURDIR)/test/c_src
 $(EMULATION).gch: test/c_src/support/cuda_names.hpp $(BUILD)/flags
 	@mkdir -p $(@D)
 	@echo "$(progress)"

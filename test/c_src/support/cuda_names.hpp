@@ -168,24 +168,35 @@ inline void barrier(int, int threads) {
   grid::sync_some(threads);
 }
 
+// What tensor cores see of a value.
+inline unsigned tf32_bits(unsigned bits) {
+  return bits & 0xffffe000u;
+}
+inline float tf32(float value) {
+  return __uint_as_float(tf32_bits(__float_as_uint(value)));
+}
+
 // Of kernels/common/tensor.cuh.
 inline void multiply_tf32(const unsigned (&weights)[4], const unsigned (&rows)[2], float (&sums)[4]) {
   struct Lane {
-    unsigned weights[4], rows[2];
+    float weights[4], rows[2];
   };
   static Lane block[32][32];  // the fibres of a block are one thread's
   Lane* const warp = block[threadIdx.x / 32];
   const unsigned lane = threadIdx.x % 32;
-  for (int i = 0; i < 4; ++i) warp[lane].weights[i] = weights[i];
-  for (int i = 0; i < 2; ++i) warp[lane].rows[i] = rows[i];
+  for (int i = 0; i < 4; ++i) warp[lane].weights[i] = __uint_as_float(tf32_bits(weights[i]));
+  for (int i = 0; i < 2; ++i) warp[lane].rows[i] = __uint_as_float(tf32_bits(rows[i]));
   __syncwarp();
-  const auto tf32 = [](unsigned bits) { return __uint_as_float(bits & 0xffffe000u); };
   for (unsigned i = 0; i < 4; ++i) {
-    for (unsigned slot = 0; slot < 8; ++slot) {
-      const unsigned of_column = warp[lane / 4 * 4 + slot % 4].weights[i / 2 + slot / 4 * 2];
-      const unsigned of_row = warp[(lane % 4 * 2 + i % 2) * 4 + slot % 4].rows[slot / 4];
-      sums[i] = __fmaf_rn(tf32(of_column), tf32(of_row), sums[i]);
+    const Lane *const of_column = warp + lane / 4 * 4, *const of_row = warp + (lane % 4 * 2 + i % 2) * 4;
+    float sum = sums[i];
+    for (unsigned slot = 0; slot < 4; ++slot) {
+      sum = __fmaf_rn(of_column[slot].weights[i / 2], of_row[slot].rows[0], sum);
     }
+    for (unsigned slot = 0; slot < 4; ++slot) {
+      sum = __fmaf_rn(of_column[slot].weights[i / 2 + 2], of_row[slot].rows[1], sum);
+    }
+    sums[i] = sum;
   }
   __syncwarp();
 }
@@ -203,25 +214,29 @@ inline void begin_wide() {}
 inline void commit_wide() {}
 template <int kTiles, int kSums>
 void await_wide(float (&)[kTiles][kSums]) {}
+// The slots are written out: a loop over them takes three times as long.
 template <bool kAdd, int kStride, int kSums>
 void multiply_wide(const unsigned (&rows)[4], const float4* weights, float (&sums)[kSums]) {
   struct Lane {
-    unsigned rows[4];
+    float rows[4];
   };
   static Lane block[32][32];
   Lane* const warp = block[threadIdx.x / 32];
   const unsigned lane = threadIdx.x % 32;
-  for (int i = 0; i < 4; ++i) warp[lane].rows[i] = rows[i];
+  for (int i = 0; i < 4; ++i) warp[lane].rows[i] = __uint_as_float(tf32_bits(rows[i]));
   __syncwarp();
-  const auto tf32 = [](unsigned bits) { return __uint_as_float(bits & 0xffffe000u); };
+  const Lane* const slots = warp + lane / 4 * 4;
+  const auto add_four = [&](const float4& of_column, unsigned row, float sum) {
+    sum = __fmaf_rn(tf32(of_column.x), slots[0].rows[row], sum);
+    sum = __fmaf_rn(tf32(of_column.y), slots[1].rows[row], sum);
+    sum = __fmaf_rn(tf32(of_column.z), slots[2].rows[row], sum);
+    return __fmaf_rn(tf32(of_column.w), slots[3].rows[row], sum);
+  };
   for (unsigned i = 0; i < kSums; ++i) {
-    if (!kAdd) sums[i] = 0.0f;
-    for (unsigned slot = 0; slot < 8; ++slot) {
-      const float4& of_column = weights[slot / 4 * kStride + i / 4 * 8 + lane % 4 * 2 + i % 2];
-      const float of_slot[4] = {of_column.x, of_column.y, of_column.z, of_column.w};
-      const unsigned of_row = warp[lane / 4 * 4 + slot % 4].rows[i / 2 % 2 + slot / 4 * 2];
-      sums[i] = __fmaf_rn(tf32(__float_as_uint(of_slot[slot % 4])), tf32(of_row), sums[i]);
-    }
+    const float4* const of_column = weights + i / 4 * 8 + lane % 4 * 2 + i % 2;
+    const unsigned row = i / 2 % 2;
+    const float sum = add_four(of_column[0], row, kAdd ? sums[i] : 0.0f);
+    sums[i] = add_four(of_column[kStride], row + 2, sum);
   }
   __syncwarp();
 }
