@@ -396,10 +396,12 @@ $(GROUPS): $(if $(COUNTING),,force)
 	@printf '#include "%s"\n' $(FILES_OF_$@) | cmp -s - $@ || { mkdir -p $(@D) && printf '#include "%s"\n' $(FILES_OF_$@) > $@; }
 
 # Rewritten only when what they hold changes: the compiler and its flags, on which every object depends; where CUDA's headers
-# are, for what includes them; and whether there are any, for what asks that or is linked from other objects without them.
+# are, for what includes them; and whether there are any, for what asks that or is linked from other objects without them; and how
+# kernels are compiled for the emulated grid.
 $(BUILD)/flags: HELD = $(CXX) $(FLAGS)
 $(BUILD)/cuda_flags $(BUILD_CUDA)/cuda_found: HELD = $(CUDA_FLAGS)
-$(BUILD)/flags $(BUILD)/cuda_flags $(BUILD_CUDA)/cuda_found: $(if $(COUNTING),,force)
+$(BUILD)/emulation_flags: HELD = $(EMULATE_KERNEL)
+$(BUILD)/flags $(BUILD)/cuda_flags $(BUILD_CUDA)/cuda_found $(BUILD)/emulation_flags: $(if $(COUNTING),,force)
 	@mkdir -p $(@D)
 	@printf '%s\n' '$(HELD)' | cmp -s - $@ || printf '%s\n' '$(HELD)' > $@
 
@@ -465,21 +467,21 @@ EMULATION := $(abspath $(BUILD))/emulation/cuda_names.hpp
 # A fused multiply and add is one instruction where the processor has it, and a call of the C library elsewhere; g++ fuses no others.
 FUSED = -ffp-contract=off $(if $(shell grep -sowm1 fma /proc/cpuinfo),-mfma)
 EMULATE = $(filter-out ccache,$(CXX)) -std=c++17 -O1 $(FUSED) -U_FORTIFY_SOURCE -fPIC -fvisibility=hidden -w -I$(CURDIR)/c_src -I$(CURDIR)/test/c_src
-$(EMULATION).gch: test/c_src/support/cuda_names.hpp $(BUILD)/flags
+$(EMULATION).gch: test/c_src/support/cuda_names.hpp $(BUILD)/emulation_flags
 	@mkdir -p $(@D)
 	@echo "$(progress)"
 	@echo '#include "support/cuda_names.hpp"' > $(EMULATION)
 	@$(EMULATE) -MMD -MP -MF $(BUILD)/emulation.d -MT $@ -x c++-header $(EMULATION) -o $@
 
 EMULATED_GRID := $(abspath $(BUILD))/emulation/grid.o
-$(EMULATED_GRID): test/c_src/emulation/grid.cpp $(BUILD)/flags
+$(EMULATED_GRID): test/c_src/emulation/grid.cpp $(BUILD)/emulation_flags
 	@mkdir -p $(@D)
 	@echo "$(progress)"
 	@$(EMULATE) -MMD -MP -MF $(BUILD)/emulated_grid.d -MT $@ -c $< -o $@
 
 # A kernel needs the libraries of C alone, and is linked in a third of the time without the others.
 EMULATE_KERNEL = $(EMULATE) -include $(EMULATION) -include support/cuda_blocks.hpp -shared -nostdlib -lm -lc
-$(FAKE_NVRTC_LIBRARY): $(FAKE_NVRTC) $(EMULATED_GRID) $(BUILD)/flags | $(EMULATION).gch
+$(FAKE_NVRTC_LIBRARY): $(FAKE_NVRTC) $(EMULATED_GRID) $(BUILD)/flags $(BUILD)/emulation_flags | $(EMULATION).gch
 	@echo "LD   $@"
 	@$(CXX) $(FLAGS) $(CUDA_FLAGS) -Itest/c_src -fvisibility=default -DEXPHIL_TEST_COMPILER='"$(EMULATE_KERNEL)"' -DEXPHIL_TEST_SOURCES='"$(CURDIR)"' \
 	  -MF $(BUILD)/fake_nvrtc.d -shared $< $(EMULATED_GRID) -o $@
