@@ -26,18 +26,19 @@ class Operands {
     forward.sequences = back.sequences = sequences;
     forward.seq = back.seq = kSeq, forward.units = back.units = units;
     const long long rows = sequences * kSeq;
+    forward.sums_row = back.sums_row = units;
     forward.weights.u_unit = units, forward.weights.u_k = 1;
     for (int g = 0; g < formulas::gates_of(cell); ++g) {
-      forward.weights.u[g] = take(units, units).at;
-      forward.x[g] = back.x[g] = read(take(rows, units));
-      forward.h[g] = take(rows, units), back.h[g] = read(forward.h[g]);
+      forward.weights.u[g] = take(units, units);
+      forward.x[g] = back.x[g] = take(rows, units);
+      back.h[g] = forward.h[g] = take(rows, units);
       back.d_x[g] = take(rows, units), back.d_h[g] = take(rows, units);
     }
     back.weights = forward.weights;
     for (int s = 0; s < formulas::states_of(cell); ++s) {
-      forward.before[s] = take(rows, units), back.before[s] = read(forward.before[s]);
+      back.before[s] = forward.before[s] = take(rows, units);
     }
-    forward.out = take(rows, units), back.d_out = read(take(rows, units));
+    forward.out = take(rows, units), back.d_out = take(rows, units);
   }
 
   CUdeviceptr any() const { return buffers_.front().address(); }
@@ -45,14 +46,13 @@ class Operands {
   recurrent::WalkBackArguments back{};
 
  private:
-  recurrent::Rows take(long long rows, int units) {
+  float* take(long long rows, int units) {
     const std::size_t bytes = static_cast<std::size_t>(rows) * static_cast<std::size_t>(units) * 4;
     buffers_.push_back(context_.device_pool().allocate(bytes));
     context_.check(cuda::driver().cuMemsetD32Async(buffers_.back().address(), 0, bytes / 4, nullptr),
                    "cuMemsetD32Async");
-    return {cuda::as_pointer<float>(buffers_.back().address()), units};
+    return cuda::as_pointer<float>(buffers_.back().address());
   }
-  static recurrent::ConstRows read(const recurrent::Rows& rows) { return {rows.at, rows.row}; }
 
   cuda::Context& context_;
   std::vector<cuda::DeviceBuffer> buffers_;

@@ -44,6 +44,10 @@ EXPHIL_DEVICE unsigned short float_to_half(float value) {
 EXPHIL_DEVICE void barrier(int number, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
+// The same of a thread that does not wait.
+EXPHIL_DEVICE void barrier_arrive(int number, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
 #endif
 
 // max(v, 0), and NaN of NaN, of which fmaxf makes 0.

@@ -1,6 +1,11 @@
-// What recurrent/walk.cu and walk_back.cu have in common: a team of blocks, a block's part of the recurrent
-// matrix, and the products by it. Compiled with -D: CELL, UNITS, TEAM, CLUSTER (1 where TEAM > 1), THREADS of
-// a block, ROWS: sequences of a team, HELD.
+// What recurrent/walk.cu and walk_back.cu have in common: a team of blocks, what they send each other, and a
+// block's part of the recurrent matrix. Compiled with -D: CELL, UNITS, TEAM, CLUSTER (1 where TEAM > 1),
+// ROWS: sequences of a team, HELD, THREADS and GATES: those of a block that multiply, and that compute gates,
+// PRODUCT_REGISTERS: of a thread that multiplies, where it takes some that the others do not need; else 0;
+// MEETS: 1 where all threads wait at the barriers that some need not wait at (RecurrentTuning).
+//
+// Threads of their own compute the gates, so that what they load ahead and keep is not in the way of those
+// that multiply, and the weights' registers not in theirs.
 //
 // Every sum is in an order that UNITS alone decides, or UNITS and TEAM: a sequence has the same bits in any
 // batch.
@@ -18,17 +23,22 @@ using formulas::Cell;
 
 constexpr Cell kCell = static_cast<Cell>(CELL);
 constexpr int kGates = formulas::gates_of(kCell), kStates = formulas::states_of(kCell);
-constexpr int kOwn = units_of_block(UNITS, TEAM);
+constexpr int kOwn = units_of_block(UNITS, TEAM), kAllThreads = THREADS + GATES;
 static_assert(kOwn * (TEAM - 1) < UNITS, "every block has something to send, so that all wait for it");
-// Units that a thread computes the gates of: item = thread + i THREADS is unit item % kOwn of row item /
-// kOwn.
-constexpr int kItems = divide_up(ROWS * kOwn, THREADS);
+// Units that a thread computes the gates of.
+constexpr int kItems = divide_up(ROWS * kOwn, GATES);
 
 __device__ __forceinline__ int thread() {
   return static_cast<int>(threadIdx.x);
 }
+__device__ __forceinline__ int gate_thread() {
+  return thread() - THREADS;
+}
 __device__ __forceinline__ int rank() {
   return static_cast<int>(blockIdx.x) % TEAM;
+}
+__device__ __forceinline__ long long first_sequence() {
+  return static_cast<long long>(blockIdx.x / TEAM) * ROWS;
 }
 
 __device__ __forceinline__ void team_sync() {
@@ -38,6 +48,56 @@ __device__ __forceinline__ void team_sync() {
   __syncthreads();
 #endif
 }
+
+// What the threads of a block do: `multiply` or `compute_gates`.
+template <class Multiply, class ComputeGates>
+__device__ __forceinline__ void share_work(Multiply multiply, ComputeGates compute_gates) {
+  if (thread() < THREADS) {
+#if EXPHIL_CLUSTERS && PRODUCT_REGISTERS > 0
+    device::take_registers<PRODUCT_REGISTERS>();
+#endif
+    multiply();
+  } else {
+#if EXPHIL_CLUSTERS && PRODUCT_REGISTERS > 0
+    device::give_registers<kGateRegisters>();
+#endif
+    compute_gates();
+  }
+}
+
+// Threads of one sort leave values to those of the other: the former give() them and go on, the latter take()
+// them. Called by whole warps.
+enum class Hand : int { sums = 1, mail = 2 };
+__device__ __forceinline__ void give(Hand hand) {
+#if MEETS
+  (void)hand, __syncthreads();
+#else
+  __syncwarp();  // a warp whose lanes come apart would count several times
+  device::barrier_arrive(static_cast<int>(hand), kAllThreads);
+#endif
+}
+__device__ __forceinline__ void take(Hand hand) {
+#if MEETS
+  (void)hand, __syncthreads();
+#else
+  __syncwarp();
+  device::barrier(static_cast<int>(hand), kAllThreads);
+#endif
+}
+
+// One unit of one sequence, of those that a thread computes the gates of: number i of thread `of`.
+struct Item {
+  int row, own, unit;
+  long long sequence;
+  bool exists;
+
+  __device__ __forceinline__ Item(int i, long long sequences, int of = gate_thread()) {
+    const int item = of + i * GATES;
+    row = item / kOwn, own = item % kOwn, unit = rank() * kOwn + own;
+    sequence = first_sequence() + row;
+    exists = row < ROWS && unit < UNITS && sequence < sequences;
+  }
+};
 
 // What the blocks of the team store into each other's shared memory, round after round. The receiver counts
 // the bytes; a barrier of the cluster would also wait for all that was written to memory meanwhile. Of a
@@ -54,78 +114,69 @@ class TeamMail {
 #endif
   }
 
-  // A round: all threads say how many bytes this block will receive, send, and receive. Then each thread of
-  // the block is done with what it did before.
-  __device__ __forceinline__ void expect(int bytes) const {
+  // A round: one thread that computes gates says how many bytes this block will receive, before or after the
+  // first of them. All threads of one sort send, and say in the end that they have; those of the other sort
+  // receive.
+  __device__ __forceinline__ void expect(long long round, int bytes) const {
 #if EXPHIL_CLUSTERS
-    if (thread() == 0) device::expect_bytes(&words_[round_ % 2], static_cast<unsigned>(bytes));
+    if (gate_thread() == 0) device::expect_bytes(word(round), static_cast<unsigned>(bytes));
 #endif
   }
   template <class Value>  // float or float4
-  __device__ __forceinline__ void send(Value* place, int rank, Value value) const {
+  __device__ __forceinline__ void send(long long round, Value* place, int rank, Value value) const {
 #if EXPHIL_CLUSTERS
-    device::send(place, rank, value, &words_[round_ % 2]);
+    device::send(place, rank, value, word(round));
 #else
     *place = value;
 #endif
   }
-  // A value of each thread, for all blocks. Threads of neighbouring items send four values at once, where
-  // there are always four. Called by whole warps; `exists`: this thread has one.
-  __device__ __forceinline__ void send_all(float* place, float value, bool exists) const {
-    if constexpr (kOwn % 4 == 0 && UNITS % 4 == 0) {
-      const int lane = thread() % 4;
-      float4 four;
-      four.x = __shfl_sync(0xffffffffu, value, 0, 4), four.y = __shfl_sync(0xffffffffu, value, 1, 4);
-      four.z = __shfl_sync(0xffffffffu, value, 2, 4), four.w = __shfl_sync(0xffffffffu, value, 3, 4);
-      if (!exists) return;
-#pragma unroll
-      for (int first = 0; first < TEAM; first += 4) {
-        if (first + lane < TEAM) send(reinterpret_cast<float4*>(place - lane), first + lane, four);
-      }
-    } else {
-      if (!exists) return;
-#pragma unroll
-      for (int other = 0; other < TEAM; ++other) send(place, other, value);
-    }
-  }
-
-  __device__ __forceinline__ void receive() {
-#if EXPHIL_CLUSTERS
-    device::await_bytes(&words_[round_ % 2], round_ / 2 % 2);
-    ++round_;
+  __device__ __forceinline__ void sent() const {
+#if !EXPHIL_CLUSTERS
+    give(Hand::mail);
 #endif
-    __syncthreads();
+  }
+  __device__ __forceinline__ void receive(long long round) const {
+#if EXPHIL_CLUSTERS
+    device::await_bytes(word(round), static_cast<unsigned>(round / 2 % 2));
+#else
+    take(Hand::mail);
+#endif
   }
 
  private:
 #if EXPHIL_CLUSTERS
   using Word = device::Arrivals;
+  __device__ __forceinline__ Word* word(long long round) const {
+    return &words_[round % 2];
+  }
 #else
   using Word = float;
 #endif
   Word* const words_;
-  unsigned round_ = 0;
 };
 
-// One unit of one sequence, of those that a thread computes the gates of.
-struct Item {
-  int row, own, unit;
-  long long sequence;
-  bool exists;
+// Where a frame has a unit's values: in its sums, and in its other rows.
+struct FramePlace {
+  long long sums, states;
 
-  __device__ __forceinline__ Item(int i, long long sequences) {
-    const int item = thread() + i * THREADS;
-    row = item / kOwn, own = item % kOwn, unit = rank() * kOwn + own;
-    sequence = static_cast<long long>(blockIdx.x / TEAM) * ROWS + row;
-    exists = row < ROWS && unit < UNITS && sequence < sequences;
+  template <class Arguments>
+  __device__ __forceinline__ FramePlace(const Arguments& a, const Item& item, long long t) {
+    const long long row = item.sequence * a.seq + t;
+    sums = row * a.sums_row + item.unit, states = row * UNITS + item.unit;
   }
 };
 
-__device__ __forceinline__ float load_or_zero(const ConstRows& rows, long long row, int unit) {
-  return rows.at == nullptr ? 0.0f : rows.at[row * rows.row + unit];
+__device__ __forceinline__ float load_or_zero(const float* from, long long at) {
+  return from == nullptr ? 0.0f : from[at];
 }
-__device__ __forceinline__ void store_if_wanted(const Rows& rows, long long row, int unit, float value) {
-  if (rows.at != nullptr) rows.at[row * rows.row + unit] = value;
+__device__ __forceinline__ void store_if_wanted(float* to, long long at, float value) {
+  if (to != nullptr) to[at] = value;
+}
+__device__ __forceinline__ float load_or_zero(const ConstRows& states, const Item& item) {
+  return load_or_zero(states.at, item.sequence * states.row + item.unit);
+}
+__device__ __forceinline__ void store_if_wanted(const Rows& states, const Item& item, float value) {
+  store_if_wanted(states.at, item.sequence * states.row + item.unit, value);
 }
 
 // Four neighbours, `step` floats apart, of which `count` exist.
@@ -137,19 +188,18 @@ __device__ __forceinline__ float4 load_quad(const float* from, long long step, i
                      count > 2 ? __ldg(from + 2 * step) : 0.0f, count > 3 ? __ldg(from + 3 * step) : 0.0f);
 }
 
-// A block's part of U: Source has a static load(weights, group, out, first) -> float4, four values of the
-// depth from `first` on of output `out` of a group; zeros where there are none.
+// A block's part of U, of which a thread has `outs` times `quads` float4 for each of `passes` tasks. Source
+// has its kShape and a static load(weights, task, out, j) -> float4, zeros where there are none.
 template <class Source>
-class TeamProduct {
+class HeldWeights {
  public:
   static constexpr ProductShape kShape = Source::kShape;
-  static constexpr int kSlices = kShape.slices, kOuts = kShape.outs, kQuads = kShape.quads();
-  static constexpr int kPasses = kShape.passes(THREADS), kGroups = THREADS / kSlices;
+  static constexpr int kOuts = kShape.outs, kQuads = kShape.quads(), kPasses = kShape.passes(THREADS);
   static constexpr int kTogether = HELD == kInL2 ? 2 : kQuads;  // quads
   static_assert(HELD != kInRegisters || kPasses == 1, "registers have no indices");
 
   // shared: room for kPasses kOuts kQuads THREADS float4, where it keeps them there.
-  __device__ __forceinline__ TeamProduct(const RecurrentWeights& weights, float* shared)
+  __device__ __forceinline__ HeldWeights(const RecurrentWeights& weights, float* shared)
       : weights_(weights), shared_(reinterpret_cast<float4*>(shared)) {
     if constexpr (HELD != kInL2) {
 #pragma unroll 1
@@ -157,28 +207,34 @@ class TeamProduct {
     }
   }
 
-  // put(group, out, row, sum) of each sum, by one thread. vectors: {ROWS, depth}.
-  template <class Put>
-  __device__ __forceinline__ void run(const float* vectors, Put put) const {
-#pragma unroll 1
-    for (int pass = 0; pass < kPasses; ++pass) {
-      float sums[kOuts * ROWS] = {};
+  __device__ __forceinline__ static int task(int pass) {
+    return pass * THREADS + thread();
+  }
+
+  // sums: {outs, ROWS}. values(row, j): the four values of a row that quads j are multiplied by.
+  template <class Values>
+  __device__ __forceinline__ void add(int pass, float (&sums)[kOuts * ROWS], Values values) const {
 #pragma unroll kTogether
-      for (int j = 0; j < kQuads; ++j) add(pass, j, vectors, sums);
-      const int of = group(pass);
-      combine<kSlices / 2>(sums, 0, kOuts * ROWS, [&](int i, float sum) {
-        if (of < kShape.groups) put(of, i / ROWS, i % ROWS, sum);
-      });
+    for (int j = 0; j < kQuads; ++j) {
+      float4 weight[kOuts];
+#pragma unroll
+      for (int out = 0; out < kOuts; ++out) weight[out] = quad(pass, out, j);
+#pragma unroll
+      for (int row = 0; row < ROWS; ++row) {
+        const float4 v = *values(row, j);
+#pragma unroll
+        for (int out = 0; out < kOuts; ++out) {
+          float& sum = sums[out * ROWS + row];
+          sum = __fmaf_rn(weight[out].x, v.x, sum);
+          sum = __fmaf_rn(weight[out].y, v.y, sum);
+          sum = __fmaf_rn(weight[out].z, v.z, sum);
+          sum = __fmaf_rn(weight[out].w, v.w, sum);
+        }
+      }
     }
   }
 
  private:
-  __device__ __forceinline__ static int group(int pass) {
-    return pass * kGroups + thread() / kSlices;
-  }
-  __device__ __forceinline__ static int first(int j) {
-    return 4 * (kSlices * j + thread() % kSlices);
-  }
   __device__ __forceinline__ static int place(int pass, int out, int j) {
     return ((pass * kOuts + out) * kQuads + j) * THREADS + thread();
   }
@@ -187,7 +243,7 @@ class TeamProduct {
     for (int out = 0; out < kOuts; ++out) {
 #pragma unroll
       for (int j = 0; j < kQuads; ++j) {
-        const float4 quad = Source::load(weights_, group(pass), out, first(j));
+        const float4 quad = Source::load(weights_, task(pass), out, j);
         if constexpr (HELD == kInRegisters) {
           held_[out][j] = quad;
         } else {
@@ -199,50 +255,7 @@ class TeamProduct {
   __device__ __forceinline__ float4 quad(int pass, int out, int j) const {
     if constexpr (HELD == kInRegisters) return held_[out][j];
     if constexpr (HELD == kInShared) return shared_[place(pass, out, j)];
-    return Source::load(weights_, group(pass), out, first(j));
-  }
-
-  __device__ __forceinline__ void add(int pass, int j, const float* vectors,
-                                      float (&sums)[kOuts * ROWS]) const {
-    float4 weight[kOuts];
-#pragma unroll
-    for (int out = 0; out < kOuts; ++out) weight[out] = quad(pass, out, j);
-#pragma unroll
-    for (int row = 0; row < ROWS; ++row) {
-      const float4 v = *reinterpret_cast<const float4*>(vectors + row * kShape.depth + first(j));
-#pragma unroll
-      for (int out = 0; out < kOuts; ++out) {
-        float& sum = sums[out * ROWS + row];
-        sum = __fmaf_rn(weight[out].x, v.x, sum);
-        sum = __fmaf_rn(weight[out].y, v.y, sum);
-        sum = __fmaf_rn(weight[out].z, v.z, sum);
-        sum = __fmaf_rn(weight[out].w, v.w, sum);
-      }
-    }
-  }
-
-  // Adds what lanes that differ in the bits of kMask and below have of each sum. At each step a lane keeps
-  // half of its sums and gives its partner the other half; what is left is sums [first, first + count).
-  template <int kMask, int kCount, class Put>
-  __device__ __forceinline__ static void combine(const float (&sums)[kCount], int begin, int count, Put put) {
-    if constexpr (kMask == 0) {
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) {
-        if (i < count) put(begin + i, sums[i]);
-      }
-    } else {
-      constexpr int kHalf = (kCount + 1) / 2;
-      const bool upper = (thread() & kMask) != 0;
-      float kept[kHalf];
-#pragma unroll
-      for (int i = 0; i < kHalf; ++i) {
-        const float low = sums[i], high = kHalf + i < kCount ? sums[kHalf + i] : 0.0f;
-        const float other = __shfl_xor_sync(0xffffffffu, upper ? low : high, kMask);
-        kept[i] = __fadd_rn(upper ? high : low, other);
-      }
-      const int left = upper ? count - kHalf : count < kHalf ? count : kHalf;
-      combine<kMask / 2>(kept, begin + (upper ? kHalf : 0), left, put);
-    }
+    return Source::load(weights_, task(pass), out, j);
   }
 
   const RecurrentWeights& weights_;

@@ -26,11 +26,17 @@ struct Place {
   }
 };
 
-__device__ __forceinline__ void load(const ConstRows& rows, long long row, int unit, Real* to) {
-  to->v = rows.at == nullptr ? 0.0f : __ldg(rows.at + row * rows.row + unit);
+__device__ __forceinline__ void load(const float* from, long long at, Real* to) {
+  to->v = from == nullptr ? 0.0f : __ldg(from + at);
 }
-__device__ __forceinline__ void store(const Rows& rows, long long row, int unit, float value) {
-  if (rows.at != nullptr) rows.at[row * rows.row + unit] = value;
+__device__ __forceinline__ void store(float* to, long long at, float value) {
+  if (to != nullptr) to[at] = value;
+}
+__device__ __forceinline__ void load(const ConstRows& states, const Place& place, Real* to) {
+  load(states.at, place.sequence * states.row + place.unit, to);
+}
+__device__ __forceinline__ void store(const Rows& states, const Place& place, float value) {
+  store(states.at, place.sequence * states.row + place.unit, value);
 }
 
 }  // namespace
@@ -44,25 +50,27 @@ extern "C" __global__ void __launch_bounds__(kUnitThreads)
   const Place place(a.units);
   if (place.sequence >= a.sequences) return;
   Real state;
-  load(a.initial[0], place.sequence, place.unit, &state);
+  load(a.initial[0], place, &state);
   for (long long t = 0; t < a.seq; t += kUnitFrames) {
     const long long row = place.sequence * a.seq + t;
     const int count = a.seq - t < kUnitFrames ? static_cast<int>(a.seq - t) : kUnitFrames;
     Real x[kUnitFrames][kGates];
 #pragma unroll
     for (int i = 0; i < kUnitFrames; ++i) {
-      for (int g = 0; i < count && g < kGates; ++g) load(a.x[g], row + i, place.unit, &x[i][g]);
+      for (int g = 0; i < count && g < kGates; ++g)
+        load(a.x[g], (row + i) * a.sums_row + place.unit, &x[i][g]);
     }
 #pragma unroll
     for (int i = 0; i < kUnitFrames; ++i) {
       if (i >= count) break;
-      store(a.before[0], row + i, place.unit, state.v);
+      const long long at = (row + i) * a.units + place.unit;
+      store(a.before[0], at, state.v);
       exphil::formulas::advance_cell<kCell, exphil::device::Math>(x[i], static_cast<const Real*>(nullptr),
                                                                   &state);
-      store(a.out, row + i, place.unit, state.v);
+      store(a.out, at, state.v);
     }
   }
-  store(a.final[0], place.sequence, place.unit, state.v);
+  store(a.final[0], place, state.v);
 }
 
 extern "C" __global__ void __launch_bounds__(kUnitThreads)
@@ -70,7 +78,7 @@ extern "C" __global__ void __launch_bounds__(kUnitThreads)
   const Place place(a.units);
   if (place.sequence >= a.sequences) return;
   Real d;  // of the state after the frame
-  load(a.d_final[0], place.sequence, place.unit, &d);
+  load(a.d_final[0], place, &d);
   for (long long end = a.seq; end > 0; end -= kUnitFrames) {
     const long long last = place.sequence * a.seq + end - 1;
     const int count = end < kUnitFrames ? static_cast<int>(end) : kUnitFrames;
@@ -78,10 +86,11 @@ extern "C" __global__ void __launch_bounds__(kUnitThreads)
 #pragma unroll
     for (int i = 0; i < kUnitFrames; ++i) {
       if (i >= count) break;
-      load(a.before[0], last - i, place.unit, &before[i]);
-      load(a.d_out, last - i, place.unit, &d_out[i]);
+      const long long at = (last - i) * a.units + place.unit;
+      load(a.before[0], at, &before[i]);
+      load(a.d_out, at, &d_out[i]);
 #pragma unroll
-      for (int g = 0; g < kGates; ++g) load(a.x[g], last - i, place.unit, &x[i][g]);
+      for (int g = 0; g < kGates; ++g) load(a.x[g], (last - i) * a.sums_row + place.unit, &x[i][g]);
     }
 #pragma unroll
     for (int i = 0; i < kUnitFrames; ++i) {
@@ -91,8 +100,8 @@ extern "C" __global__ void __launch_bounds__(kUnitThreads)
       exphil::formulas::cell_gradient<kCell, exphil::device::Math>(
           x[i], static_cast<const Real*>(nullptr), &before[i], &d, d_x, static_cast<Real*>(nullptr));
 #pragma unroll
-      for (int g = 0; g < kGates; ++g) store(a.d_x[g], last - i, place.unit, d_x[g].v);
+      for (int g = 0; g < kGates; ++g) store(a.d_x[g], (last - i) * a.sums_row + place.unit, d_x[g].v);
     }
   }
-  store(a.d_initial[0], place.sequence, place.unit, d.v);
+  store(a.d_initial[0], place, d.v);
 }

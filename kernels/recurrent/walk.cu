@@ -9,21 +9,21 @@ namespace exphil {
 namespace recurrent {
 namespace {
 
-// Outputs: the gates of kWalkUnits units; depth: the state.
+// A task: a slice of one of the block's units.
 struct WalkSource {
   static constexpr ProductShape kShape = walk_product(kCell, UNITS, TEAM);
-  // Of the block's units.
-  __device__ __forceinline__ static int own(int group, int out) {
-    return group + out / kGates * kShape.groups;
-  }
-  __device__ __forceinline__ static float4 load(const RecurrentWeights& w, int group, int out, int first) {
-    const int unit = rank() * kOwn + own(group, out);
-    const bool exists = group < kShape.groups && own(group, out) < kOwn && unit < UNITS;
-    return load_quad(w.u[out % kGates] + unit * w.u_unit + first * w.u_k, w.u_k, exists ? UNITS - first : 0);
+  __device__ __forceinline__ static int own(int task) { return task % kOwn; }
+  __device__ __forceinline__ static int slice(int task) { return task / kOwn; }
+  __device__ __forceinline__ static float4 load(const RecurrentWeights& w, int task, int gate, int j) {
+    const int unit = rank() * kOwn + own(task), first = 4 * (slice(task) * kShape.quads() + j);
+    const bool exists = task < kShape.tasks() && unit < UNITS;
+    return load_quad(w.u[gate] + unit * w.u_unit + first * w.u_k, w.u_k, exists ? UNITS - first : 0);
   }
 };
-using WalkProduct = TeamProduct<WalkSource>;
-constexpr int kDepth = WalkSource::kShape.depth, kSumsStride = sums_stride(kCell, ROWS);
+using WalkWeights = HeldWeights<WalkSource>;
+constexpr ProductShape kShape = WalkSource::kShape;
+constexpr int kSlice = 4 * kShape.quads(), kStride = state_slice(kShape);
+constexpr int kState = kShape.slices * kStride;  // of a row, in shared memory
 constexpr long long kFloats = walk_floats(kCell, UNITS, TEAM, ROWS);
 
 class Walk {
@@ -32,126 +32,194 @@ class Walk {
       : a_(args),
         mail_(shared),
         vectors_(shared + kMailFloats),
-        sums_(vectors_ + 2 * ROWS * kDepth),
-        product_(args.weights, shared + kFloats) {}
+        sums_(vectors_ + 2 * ROWS * kState),
+        weights_(shared + kFloats) {}
 
-  __device__ __forceinline__ void run() {
+  __device__ __forceinline__ void run() const {
     begin();
-    for (long long t = 0; t < a_.seq; ++t) frame(t);
-#pragma unroll
-    for (int i = 0; i < kItems; ++i) {
-      const Item item(i, a_.sequences);
-      if (!item.exists) continue;
-#pragma unroll
-      for (int s = 0; s < kStates; ++s) {
-        store_if_wanted(a_.final[s], item.sequence, item.unit, states_[i][s].v);
-      }
-    }
+    share_work([this] { multiply(); }, [this] { compute_gates(); });
   }
 
  private:
-  // The state before the frame, of all rows; the other half receives that after it.
-  __device__ __forceinline__ float* vectors(long long t) const {
-    return vectors_ + (t % 2) * ROWS * kDepth;
-  }
-
-  __device__ __forceinline__ static int sums_at(int own, int row, int gate) {
-    return own * kSumsStride + row * kGates + gate;
+  // {ROWS, kState}: the state before a frame, of all rows; the other half receives that after it.
+  __device__ __forceinline__ float* vectors(long long t) const { return vectors_ + (t % 2) * ROWS * kState; }
+  __device__ __forceinline__ static int place_of(int unit) { return unit / kSlice * kStride + unit % kSlice; }
+  // In which the states before frame t come.
+  __device__ __forceinline__ static long long round(long long t) { return t - 1; }
+  // Of a slice's sums, {slices, ROWS, gates, kOwn}.
+  __device__ __forceinline__ static int sums_at(int slice, int row, int gate, int own) {
+    return ((slice * ROWS + row) * kGates + gate) * kOwn + own;
   }
 
   // Both halves are zeros where there is no unit or sequence.
-  __device__ __forceinline__ void begin() {
-    const long long first = static_cast<long long>(blockIdx.x / TEAM) * ROWS;
-    for (int i = thread(); i < 2 * ROWS * kDepth; i += THREADS) {
-      const int row = i / kDepth, unit = i % kDepth;
-      const bool is_state = row < ROWS && unit < UNITS && first + row < a_.sequences;
-      vectors_[i] = is_state ? load_or_zero(a_.initial[0], first + row, unit) : 0.0f;
+  __device__ __forceinline__ void begin() const {
+    for (int i = thread(); i < 2 * ROWS * kState; i += kAllThreads) {
+      const int row = i / kState, at = i % kState, unit = at / kStride * kSlice + at % kStride;
+      const long long sequence = first_sequence() + row;
+      const bool is_state = row < ROWS && at % kStride < kSlice && unit < UNITS && sequence < a_.sequences;
+      const ConstRows& initial = a_.initial[0];
+      vectors_[i] = is_state ? load_or_zero(initial.at, sequence * initial.row + unit) : 0.0f;
     }
+  }
+
+  __device__ __forceinline__ void multiply() const {
+    const WalkWeights weights(a_.weights, weights_);
+    team_sync();
+    for (long long t = 0; t < a_.seq; ++t) {
+      if (t > 0) mail_.receive(round(t));
+#pragma unroll 1
+      for (int pass = 0; pass < WalkWeights::kPasses; ++pass) {
+        const int task = WalkWeights::task(pass), slice = WalkSource::slice(task);
+        if (task >= kShape.tasks()) break;
+        float sums[kGates * ROWS] = {};
+        const float* const from = vectors(t) + slice * kStride;
+        weights.add(pass, sums, [from](int row, int j) {
+          return reinterpret_cast<const float4*>(from + row * kState + 4 * j);
+        });
+        float* const to = sums_ + sums_at(slice, 0, 0, WalkSource::own(task));
 #pragma unroll
-    for (int i = 0; i < kItems; ++i) {
-      const Item item(i, a_.sequences);
-#pragma unroll
-      for (int s = 0; s < kStates; ++s) {
-        states_[i][s].v = item.exists ? load_or_zero(a_.initial[s], item.sequence, item.unit) : 0.0f;
+        for (int i = 0; i < kGates * ROWS; ++i) to[sums_at(0, i % ROWS, i / ROWS, 0)] = sums[i];
       }
+      give(Hand::sums);
+    }
+  }
+
+  __device__ __forceinline__ void compute_gates() const {
+    Gates gates(*this);
+    team_sync();
+    for (long long t = 0; t < a_.seq; ++t) gates.frame(t);
+    gates.end();
+  }
+
+  // A thread's units.
+  class Gates {
+   public:
+    __device__ __forceinline__ explicit Gates(const Walk& walk) : walk_(walk), a_(walk.a_) {
+#pragma unroll
+      for (int i = 0; i < kItems; ++i) {
+        const Item it(i, a_.sequences);
+#pragma unroll
+        for (int s = 0; s < kStates; ++s) {
+          states_[i][s].v = it.exists ? load_or_zero(a_.initial[s], it) : 0.0f;
+        }
+#pragma unroll
+        for (int g = 0; g < kGates; ++g) {
+          const bool has_bias = it.exists && a_.bias[g] != nullptr;
+          bias_[i][g] = has_bias ? __ldg(a_.bias[g] + it.unit) : 0.0f;
+        }
+        fetch(i, it, 0);
+      }
+    }
+
+    __device__ __forceinline__ void frame(long long t) {
+      const bool sends = t + 1 < a_.seq;
+      take(Hand::sums);
+      Real h[kItems][kGates], before[kItems][kStates];
+#pragma unroll
+      for (int i = 0; i < kItems; ++i) {
+        const Item it(i, a_.sequences);
+        if (it.exists) advance(i, it, h[i], before[i]);
+        if (sends) send(i, t + 1);
+      }
+      if (sends) {
+        walk_.mail_.sent();
+        walk_.mail_.expect(round(t + 1), rows() * UNITS * 4);
+      }
+#pragma unroll
+      for (int i = 0; i < kItems; ++i) {
+        const Item it(i, a_.sequences);
+        if (it.exists) keep(i, it, t, h[i], before[i]);
+        fetch(i, it, t + 1);
+      }
+    }
+
+    __device__ __forceinline__ void end() const {
+#pragma unroll
+      for (int i = 0; i < kItems; ++i) {
+        const Item it(i, a_.sequences);
+        if (!it.exists) continue;
+#pragma unroll
+        for (int s = 0; s < kStates; ++s) store_if_wanted(a_.final[s], it, states_[i][s].v);
+      }
+    }
+
+   private:
+    __device__ __forceinline__ void fetch(int i, const Item& item, long long t) {
+      const bool exists = item.exists && t < a_.seq;
+      const FramePlace place(a_, item, t);
+#pragma unroll
+      for (int g = 0; g < kGates; ++g) x_[i][g].v = exists ? a_.x[g][place.sums] : 0.0f;
+    }
+
+    __device__ __forceinline__ void advance(int i, const Item& item, Real (&h)[kGates],
+                                            Real (&before)[kStates]) {
+      const float* const sums = walk_.sums_ + sums_at(0, item.row, 0, item.own);
 #pragma unroll
       for (int g = 0; g < kGates; ++g) {
-        const bool has_bias = item.exists && a_.bias[g] != nullptr;
-        bias_[i][g] = has_bias ? __ldg(a_.bias[g] + item.unit) : 0.0f;
+        float sum = sums[sums_at(0, 0, g, 0)];
+#pragma unroll
+        for (int slice = 1; slice < kShape.slices; ++slice) {
+          sum = __fadd_rn(sum, sums[sums_at(slice, 0, g, 0)]);
+        }
+        h[g].v = __fadd_rn(sum, bias_[i][g]);
       }
-      fetch(i, item, 0);
+#pragma unroll
+      for (int s = 0; s < kStates; ++s) before[s] = states_[i][s];
+      formulas::advance_cell<kCell, device::Math>(x_[i], h, states_[i]);
     }
-    team_sync();
-  }
 
-  __device__ __forceinline__ void fetch(int i, const Item& item, long long t) {
-    const bool exists = item.exists && t < a_.seq;
+    // The state of item i of each thread, to all blocks. Four neighbours are sent at once, where there are
+    // always four, and eight threads send all of 32 to one block. Called by whole warps.
+    __device__ __forceinline__ void send(int i, long long t) const {
+      const float value = states_[i][0].v;
+      if constexpr (kOwn % 4 == 0 && UNITS % 4 == 0) {
+        const int lane = thread() % 32, first = lane % 8 * 4;
+        float4 four;
+        four.x = __shfl_sync(0xffffffffu, value, first);
+        four.y = __shfl_sync(0xffffffffu, value, first + 1);
+        four.z = __shfl_sync(0xffffffffu, value, first + 2);
+        four.w = __shfl_sync(0xffffffffu, value, first + 3);
+        const Item it(i, a_.sequences, gate_thread() - lane + first);
+        if (!it.exists) return;
+        auto* const to = reinterpret_cast<float4*>(place(it, t));
 #pragma unroll
-    for (int g = 0; g < kGates; ++g) {
-      x_[i][g].v = exists ? load_or_zero(a_.x[g], item.sequence * a_.seq + t, item.unit) : 0.0f;
+        for (int other = lane / 8; other < TEAM; other += 4) walk_.mail_.send(round(t), to, other, four);
+      } else {
+        const Item it(i, a_.sequences);
+        if (!it.exists) return;
+#pragma unroll
+        for (int other = 0; other < TEAM; ++other) walk_.mail_.send(round(t), place(it, t), other, value);
+      }
     }
-  }
-
-  __device__ __forceinline__ void frame(long long t) {
-    const bool sends = t + 1 < a_.seq;
-    if (sends) mail_.expect(static_cast<int>(rows()) * UNITS * 4);
-    product_.run(vectors(t), [this](int group, int out, int row, float sum) {
-      const int own = WalkSource::own(group, out);
-      if (own < kOwn) sums_[sums_at(own, row, out % kGates)] = sum;
-    });
-    __syncthreads();
-    Real h[kItems][kGates], before[kItems][kStates];
-#pragma unroll
-    for (int i = 0; i < kItems; ++i) {
-      const Item item(i, a_.sequences);
-      if (item.exists) advance(i, item, h[i], before[i]);
-      float* const to = vectors(t + 1) + item.row * kDepth + item.unit;
-      if (sends) mail_.send_all(to, states_[i][0].v, item.exists);
+    __device__ __forceinline__ float* place(const Item& it, long long t) const {
+      return walk_.vectors(t) + it.row * kState + place_of(it.unit);
     }
+
+    __device__ __forceinline__ void keep(int i, const Item& item, long long t, const Real (&h)[kGates],
+                                         const Real (&before)[kStates]) const {
+      const FramePlace place(a_, item, t);
+      store_if_wanted(a_.out, place.states, states_[i][0].v);
 #pragma unroll
-    for (int i = 0; i < kItems; ++i) {
-      const Item item(i, a_.sequences);
-      if (item.exists) keep(i, item, t, h[i], before[i]);
-      fetch(i, item, t + 1);
+      for (int g = 0; g < kGates; ++g) store_if_wanted(a_.h[g], place.sums, h[g].v);
+#pragma unroll
+      for (int s = 0; s < kStates; ++s) store_if_wanted(a_.before[s], place.states, before[s].v);
     }
-    if (sends) mail_.receive();
-  }
 
-  __device__ __forceinline__ void advance(int i, const Item& item, Real (&h)[kGates],
-                                          Real (&before)[kStates]) {
-#pragma unroll
-    for (int g = 0; g < kGates; ++g) {
-      const float sum = sums_[sums_at(item.own, item.row, g)];
-      h[g].v = __fadd_rn(sum, bias_[i][g]);
+    // The team's sequences.
+    __device__ __forceinline__ int rows() const {
+      const long long left = a_.sequences - first_sequence();
+      return left < ROWS ? static_cast<int>(left) : ROWS;
     }
-#pragma unroll
-    for (int s = 0; s < kStates; ++s) before[s] = states_[i][s];
-    formulas::advance_cell<kCell, device::Math>(x_[i], h, states_[i]);
-  }
 
-  __device__ __forceinline__ void keep(int i, const Item& item, long long t, const Real (&h)[kGates],
-                                       const Real (&before)[kStates]) const {
-    const long long row = item.sequence * a_.seq + t;
-    store_if_wanted(a_.out, row, item.unit, states_[i][0].v);
-#pragma unroll
-    for (int g = 0; g < kGates; ++g) store_if_wanted(a_.h[g], row, item.unit, h[g].v);
-#pragma unroll
-    for (int s = 0; s < kStates; ++s) store_if_wanted(a_.before[s], row, item.unit, before[s].v);
-  }
-
-  // The team's sequences.
-  __device__ __forceinline__ long long rows() const {
-    const long long left = a_.sequences - static_cast<long long>(blockIdx.x / TEAM) * ROWS;
-    return left < ROWS ? left : ROWS;
-  }
+    const Walk& walk_;
+    const WalkArguments& a_;
+    Real states_[kItems][kStates], x_[kItems][kGates];
+    float bias_[kItems][kGates];
+  };
 
   const WalkArguments& a_;
-  TeamMail mail_;
-  float* const vectors_;  // {2, ROWS, kDepth}
-  float* const sums_;     // {kOwn, kSumsStride}
-  const WalkProduct product_;
-  Real states_[kItems][kStates], x_[kItems][kGates];
-  float bias_[kItems][kGates];
+  const TeamMail mail_;
+  float *const vectors_, *const sums_, *const weights_;
 };
 
 }  // namespace
@@ -159,7 +227,7 @@ class Walk {
 }  // namespace exphil
 
 // grid: a team for each ROWS sequences.
-extern "C" __global__ void TEAM_SHAPE __launch_bounds__(THREADS, 1)
+extern "C" __global__ void TEAM_SHAPE __launch_bounds__(THREADS + GATES, 1)
     recurrent_walk(const __grid_constant__ exphil::recurrent::WalkArguments args) {
   exphil::recurrent::Walk(args, exphil::device::dynamic_shared()).run();
 }

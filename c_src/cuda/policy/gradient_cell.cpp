@@ -11,9 +11,6 @@ using recurrent::Rows;
 
 namespace {
 
-Rows all_of(const Matrix& rows) {
-  return {rows.data, rows.stride};
-}
 ConstRows as_read(const Rows& rows) {
   return {rows.at, rows.row};
 }
@@ -35,10 +32,9 @@ recurrent::RecurrentWeights GradientPass::recurrent_weights(const core::GatedCel
   return w;
 }
 
-Rows GradientPass::states_before(const core::GatedCell& p, int state) const {
-  if (!formulas::recurrent(p.cell) || state > 0) return all_of(m_.blocks[block_].cell_states[phase_]);
-  const core::Product& product = *recurrent_product(*phases_, p.h[0]).product;
-  return all_of(dense_rows_of(found(product.in.vector), product.in));
+float* GradientPass::states_before(const core::GatedCell& p, int state) const {
+  if (!formulas::recurrent(p.cell) || state > 0) return m_.blocks[block_].cell_states[phase_].data;
+  return in(recurrent_product(*phases_, p.h[0]).product->in);
 }
 
 void GradientPass::forward(const core::GatedCell& p) {
@@ -46,11 +42,11 @@ void GradientPass::forward(const core::GatedCell& p) {
   a.weights = recurrent_weights(p);
   for (int i = 0; i < formulas::gates_of(p.cell); ++i) {
     const auto g = static_cast<std::size_t>(i);
-    a.x[i] = {in(p.x[g]), p.x[g].size};
+    a.x[i] = in(p.x[g]);
     if (!formulas::recurrent(p.cell)) continue;
     const RecurrentProduct made = recurrent_product(*phases_, p.h[g]);
     a.bias[i] = advanced(weight(made.product->bias), made.row);
-    if (m_.shape.gradient) a.h[i] = all_of(dense_rows_of(found(p.h[g].vector), p.h[g]));
+    if (m_.shape.gradient) a.h[i] = in(p.h[g]);
   }
   const auto id = static_cast<std::size_t>(p.state);
   for (int s = 0; s < formulas::states_of(p.cell); ++s) {
@@ -61,8 +57,9 @@ void GradientPass::forward(const core::GatedCell& p) {
     a.final[s] = state_rows(m_.final_states[id], p, s);
     if (m_.shape.gradient) a.before[s] = states_before(p, s);
   }
-  a.out = {out(p.out), p.out.size};
-  a.sequences = m_.shape.sequences, a.seq = m_.shape.seq, a.units = static_cast<int>(p.out.size);
+  a.out = out(p.out);
+  a.sequences = m_.shape.sequences, a.seq = m_.shape.seq;
+  a.sums_row = p.out.size, a.units = static_cast<int>(p.out.size);
   enqueue_walk(context_, stream_, p.cell, a);
 }
 
@@ -70,20 +67,19 @@ void GradientPass::back(const core::GatedCell& p) {
   run_inputs();
   recurrent::WalkBackArguments a{};
   a.weights = recurrent_weights(p);
-  a.d_out = {dense_given(p.out), p.out.size};
+  a.d_out = dense_given(p.out);
   for (int i = 0; i < formulas::gates_of(p.cell); ++i) {
     const auto g = static_cast<std::size_t>(i);
-    a.x[i] = {in(p.x[g]), p.x[g].size};
-    a.d_x[i] = {stored(p.x[g]), p.x[g].size};
+    a.x[i] = in(p.x[g]), a.d_x[i] = stored(p.x[g]);
     if (!formulas::recurrent(p.cell)) continue;
-    a.h[i] = {in(p.h[g]), p.h[g].size};
-    a.d_h[i] = {stored(p.h[g]), p.h[g].size};
+    a.h[i] = in(p.h[g]), a.d_h[i] = stored(p.h[g]);
   }
   for (int s = 0; s < formulas::states_of(p.cell); ++s) {
-    a.before[s] = as_read(states_before(p, s));
+    a.before[s] = states_before(p, s);
     a.d_initial[s] = state_rows(m_.d_states[static_cast<std::size_t>(p.state)], p, s);
   }
-  a.sequences = m_.shape.sequences, a.seq = m_.shape.seq, a.units = static_cast<int>(p.out.size);
+  a.sequences = m_.shape.sequences, a.seq = m_.shape.seq;
+  a.sums_row = p.out.size, a.units = static_cast<int>(p.out.size);
   enqueue_walk_back(context_, stream_, p.cell, a);
   settle();
 }

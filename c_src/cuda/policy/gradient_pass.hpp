@@ -113,7 +113,7 @@ class GradientPass {
   policy::GradientHeadsArguments heads(const core::HeadRecurrence& phase) const;
   recurrent::RecurrentWeights recurrent_weights(const core::GatedCell& phase) const;
   // The rows of a state of a cell before each frame.
-  recurrent::Rows states_before(const core::GatedCell& phase, int state) const;
+  float* states_before(const core::GatedCell& phase, int state) const;
   // No kernel has the gradient of the others: require_gradient() has refused them.
   template <class Other>
   void forward(const Other&) {

@@ -86,10 +86,7 @@ class DenseCall {
   recurrent::Rows rows(Id id) const { return {tensor(id), s_.hidden}; }
   recurrent::ConstRows read(Id id) const { return {tensor(id), s_.hidden}; }
   // Gate `gate` of rows of sums.
-  recurrent::Rows gate_of(float* sums, int gate) const {
-    return {sums == nullptr ? nullptr : sums + gate * s_.hidden, gates_};
-  }
-  static recurrent::ConstRows constant(recurrent::Rows rows) { return {rows.at, rows.row}; }
+  float* gate_of(float* sums, int gate) const { return sums == nullptr ? nullptr : sums + gate * s_.hidden; }
   float* d_sums() const { return s_.has(Id::grad_rh) ? tensor(Id::grad_rh) : scratch(at_.d_sums); }
 
   template <class Arguments>
@@ -97,21 +94,21 @@ class DenseCall {
     Arguments a{};
     for (int gate = 0; gate < s_.gates(); ++gate) {
       a.weights.u[gate] = tensor(Id::x1) + gate * s_.hidden;
-      a.x[gate] = constant(gate_of(tensor(Id::x0), gate));
+      a.x[gate] = gate_of(tensor(Id::x0), gate);
     }
     a.weights.u_unit = 1, a.weights.u_k = gates_;
-    a.sequences = s_.batch, a.seq = s_.seq, a.units = static_cast<int>(s_.hidden);
+    a.sequences = s_.batch, a.seq = s_.seq, a.sums_row = gates_, a.units = static_cast<int>(s_.hidden);
     return a;
   }
 
   void walk() const {
     auto a = arguments<recurrent::WalkArguments>();
     a.initial[0] = read(Id::h0), a.initial[1] = read(Id::c0);
-    a.out = rows(Id::h), a.final[0] = rows(Id::final_h), a.final[1] = rows(Id::final_c);
+    a.out = tensor(Id::h), a.final[0] = rows(Id::final_h), a.final[1] = rows(Id::final_c);
     if (is_gradient(s_)) {
       for (int gate = 0; gate < s_.gates(); ++gate) a.h[gate] = gate_of(scratch(at_.sums), gate);
       for (int i = 0; i < formulas::states_of(s_.cell); ++i) {
-        a.before[i] = {scratch(at_.before[i]), s_.hidden};
+        a.before[i] = scratch(at_.before[i]);
       }
     }
     enqueue_walk(context_, stream_, s_.cell, a);
@@ -120,12 +117,12 @@ class DenseCall {
   void walk_back() const {
     auto a = arguments<recurrent::WalkBackArguments>();
     for (int gate = 0; gate < s_.gates(); ++gate) {
-      a.h[gate] = constant(gate_of(scratch(at_.sums), gate));
+      a.h[gate] = gate_of(scratch(at_.sums), gate);
       a.d_x[gate] = gate_of(tensor(Id::grad_x0), gate);
       a.d_h[gate] = gate_of(d_sums(), gate);
     }
-    for (int i = 0; i < formulas::states_of(s_.cell); ++i) a.before[i] = {scratch(at_.before[i]), s_.hidden};
-    a.d_out = read(Id::dh), a.d_final[0] = read(Id::d_final_h), a.d_final[1] = read(Id::d_final_c);
+    for (int i = 0; i < formulas::states_of(s_.cell); ++i) a.before[i] = scratch(at_.before[i]);
+    a.d_out = tensor(Id::dh), a.d_final[0] = read(Id::d_final_h), a.d_final[1] = read(Id::d_final_c);
     a.d_initial[0] = rows(Id::grad_h0), a.d_initial[1] = rows(Id::grad_c0);
     enqueue_walk_back(context_, stream_, s_.cell, a);
   }

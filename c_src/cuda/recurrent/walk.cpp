@@ -12,8 +12,8 @@ using recurrent::ProductShape;
 
 namespace {
 
-// Of a block.
-constexpr int kMostThreads = 512;
+// Of a block: that multiply, and that compute gates.
+constexpr int kMostThreads = 512, kMostGates = 256;
 // More sequences of a team take longer for each frame than a second round of teams costs.
 constexpr int kMostRows = 4;
 constexpr int kTeamUnits = 32;         // of a block, where the device has clusters
@@ -36,45 +36,69 @@ int rows_of(const DeviceProperties& device, int team, std::int64_t sequences) {
   return static_cast<int>(std::clamp<std::int64_t>((sequences + at_once - 1) / at_once, 1, kMostRows));
 }
 
-// The fewest passes, then the fewest threads for them, in whole warps.
-int threads_of(const ProductShape& p) {
-  const int passes = recurrent::divide_up(p.groups * p.slices, kMostThreads);
-  return recurrent::divide_up(recurrent::divide_up(p.groups, passes) * p.slices, 32) * 32;
+int whole(int threads, int group) {
+  return recurrent::divide_up(threads, group) * group;
 }
 
-// Floats of weights that a thread can keep in its registers, beside what else it needs. A multiprocessor has
-// 64 Ki of them, for whole groups of four warps.
-int most_held(int threads) {
-  return std::min(255, 65536 / (recurrent::divide_up(threads, 128) * 128)) - 72;
+// The fewest passes, then the fewest threads for them, in whole warps.
+int threads_of(const ProductShape& p) {
+  const int passes = recurrent::divide_up(p.tasks(), kMostThreads);
+  return whole(recurrent::divide_up(p.groups, passes) * p.slices, 32);
+}
+
+// A multiprocessor has 64 Ki registers; threads get them in groups of four warps, eight at a time. Beside
+// weights and sums a thread that multiplies needs some for values, and backward for where it sends the sums.
+constexpr int kRegisters = 65536, kWarpgroup = 128, kMostRegisters = 232;
+int registers_of(int threads) {
+  return std::min(kMostRegisters, kRegisters / whole(threads, kWarpgroup) / 8 * 8);
+}
+int registers_needed(Walk direction, const ProductShape& product, const RecurrentPlan& p) {
+  return product.weights(p.threads) + product.outs * p.rows + (direction == Walk::forward ? 28 : 60);
+}
+
+// Whether threads that multiply can keep their weights in registers; those that compute gates may give them
+// some, where both are whole warpgroups.
+bool fits_registers(const DeviceProperties& device, Walk direction, const ProductShape& product,
+                    RecurrentPlan* plan) {
+  const int needed = registers_needed(direction, product, *plan);
+  if (product.passes(plan->threads) > 1) return false;
+  if (needed <= registers_of(plan->threads + plan->gates)) return true;
+  const int gates = whole(plan->gates, kWarpgroup);
+  const int left = (kRegisters - gates * recurrent::kGateRegisters) / plan->threads / 8 * 8;
+  if (device.architecture() != 90 || plan->threads % kWarpgroup != 0 || needed > left) return false;
+  plan->gates = gates, plan->product_registers = std::min(left, kMostRegisters);
+  return true;
 }
 
 std::size_t bytes_of(long long floats) {
   return static_cast<std::size_t>(floats) * sizeof(float);
 }
 
-// Completes a plan that has its team and rows. False where a block's shared memory does not suffice.
-bool hold(const DeviceProperties& device, const ProductShape& product, long long floats, int forced,
-          RecurrentPlan* plan) {
+// Completes a plan that has its team, rows and threads that multiply; own: units of a block. False where a
+// block's shared memory does not suffice.
+bool hold(const DeviceProperties& device, Walk direction, const ProductShape& product, int own,
+          long long floats, int forced, RecurrentPlan* plan) {
   const auto room = static_cast<std::size_t>(device.max_shared_per_block);
+  plan->gates = std::min(kMostGates, whole(plan->rows * own, 32)), plan->product_registers = 0;
+  const bool in_registers = fits_registers(device, direction, product, plan);
   const long long weights = static_cast<long long>(plan->threads) * product.weights(plan->threads);
   plan->shared_bytes = bytes_of(floats);
-  plan->held =
-      product.passes(plan->threads) == 1 && product.weights(plan->threads) <= most_held(plan->threads)
-          ? recurrent::kInRegisters
-      : bytes_of(floats + weights) <= room ? recurrent::kInShared
-                                           : recurrent::kInL2;
+  plan->held = in_registers                         ? recurrent::kInRegisters
+               : bytes_of(floats + weights) <= room ? recurrent::kInShared
+                                                    : recurrent::kInL2;
   if (forced >= 0) plan->held = static_cast<recurrent::Held>(forced);
   if (plan->held == recurrent::kInShared) plan->shared_bytes += bytes_of(weights);
   return plan->shared_bytes <= room;
 }
 
-KernelSpec spec_of(Walk direction, Cell cell, int units, const RecurrentPlan& p) {
+KernelSpec spec_of(Walk direction, Cell cell, int units, bool meets, const RecurrentPlan& p) {
   const bool forward = direction == Walk::forward;
   return {forward ? "recurrent/walk.cu" : "recurrent/walk_back.cu",
           forward ? "recurrent_walk" : "recurrent_walk_back",
           {define("CELL", static_cast<int>(cell)), define("UNITS", units), define("TEAM", p.team),
-           define("CLUSTER", p.team > 1 ? 1 : 0), define("THREADS", p.threads), define("ROWS", p.rows),
-           define("HELD", p.held)}};
+           define("CLUSTER", p.team > 1 ? 1 : 0), define("THREADS", p.threads), define("GATES", p.gates),
+           define("ROWS", p.rows), define("HELD", p.held), define("PRODUCT_REGISTERS", p.product_registers),
+           define("MEETS", meets ? 1 : 0)}};
 }
 
 KernelSpec units_spec(const char* entry, Cell cell) {
@@ -99,7 +123,7 @@ void enqueue(Context& context, CUstream stream, Walk direction, Cell cell, const
   }
   const RecurrentPlan plan = plan_walk(context.properties(), direction, cell, a.units, a.sequences, tuning);
   launch(context, context.kernels().get(plan.spec, plan.shared_bytes), grid_of(plan.blocks),
-         {static_cast<unsigned>(plan.threads)}, plan.shared_bytes, stream, a);
+         {static_cast<unsigned>(plan.threads + plan.gates)}, plan.shared_bytes, stream, a);
 }
 
 }  // namespace
@@ -117,7 +141,8 @@ RecurrentPlan plan_walk(const DeviceProperties& device, Walk direction, Cell cel
     return forward ? recurrent::walk_floats(cell, units, plan.team, plan.rows)
                    : recurrent::walk_back_floats(cell, units, plan.team, plan.rows);
   };
-  while (!hold(device, product, floats(), tuning.held, &plan)) {
+  const int own = recurrent::units_of_block(units, plan.team);
+  while (!hold(device, direction, product, own, floats(), tuning.held, &plan)) {
     if (plan.rows == 1) {
       core::fail(core::ErrorKind::limit_exceeded, "", "a recurrent cell of ", units,
                  " units has no room in the shared memory of this GPU, which has ",
@@ -126,7 +151,7 @@ RecurrentPlan plan_walk(const DeviceProperties& device, Walk direction, Cell cel
     --plan.rows;
   }
   plan.blocks = (sequences + plan.rows - 1) / plan.rows * plan.team;
-  plan.spec = spec_of(direction, cell, units, plan);
+  plan.spec = spec_of(direction, cell, units, tuning.meets, plan);
   return plan;
 }
 

@@ -22,11 +22,15 @@ namespace exphil::cuda {
 struct RecurrentTuning {
   int team = 0, rows = 0;
   int held = -1;  // recurrent::Held
+  // For racecheck, which does not know threads that come to a barrier and do not wait.
+  bool meets = false;
 };
 
 // How walk.cu (back: walk_back.cu) is compiled and launched for a recurrent cell.
 struct RecurrentPlan {
-  int team = 1, rows = 1, threads = 32;
+  int team = 1, rows = 1;
+  int threads = 32, gates = 32;  // of a block: that multiply, and that compute gates
+  int product_registers = 0;     // of a thread that multiplies, where it takes some of the others'
   recurrent::Held held = recurrent::kInL2;
   std::size_t shared_bytes = 0;  // of a block
   std::int64_t blocks = 0;

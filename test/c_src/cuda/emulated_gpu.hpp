@@ -1,6 +1,6 @@
 // An emulated GPU: the library over the fake driver and the fake NVRTC, with kernels on the emulated grid of
 // support/grid.hpp. Everything else is the product's code: plans, specs, caches, uploads, slices, arguments
-// and launches. A named barrier is one of threads that follow one another.
+// and launches.
 #pragma once
 
 #include <map>

@@ -37,7 +37,7 @@ inline void begin_arrivals(Arrivals* arrivals) {
 }
 inline void publish_arrivals() {}
 inline void sync_some(int threads) {
-  grid::sync_some(threads);
+  grid::sync_some(1, threads);
 }
 template <int Count>
 void take_registers() {}
@@ -50,6 +50,7 @@ template <class T>
 void send(T* place, int rank, T value, Arrivals* arrivals) {
   store_cluster(place, rank, value);
   grid::in_cluster(arrivals, rank)->receive(sizeof(value));
+  grid::pause();
 }
 inline bool have_bytes(const Arrivals* arrivals, unsigned parity) {
   return arrivals->have(parity);

@@ -163,9 +163,11 @@ inline float half_to_float(unsigned short half) {
 inline unsigned short float_to_half(float value) {
   return core::f32_to_f16(value);
 }
-// Of threads that follow one another, from a multiple of so many on.
-inline void barrier(int, int threads) {
-  grid::sync_some(threads);
+inline void barrier(int number, int threads) {
+  grid::sync_some(number, threads);
+}
+inline void barrier_arrive(int number, int threads) {
+  grid::arrive_some(number, threads);
 }
 
 // What tensor cores see of a value.

@@ -38,7 +38,7 @@ struct Index {
   unsigned x = 0, y = 0, z = 0;
 };
 
-enum class Waiting { no, warp, some, block, cluster, grid, bytes, done };
+enum class Waiting { no, turn, warp, some, block, cluster, grid, bytes, done };
 
 // Where a fibre continues. The compiler's own setjmp and longjmp, because those of the C library take ten
 // times as long: they keep every register, and look for handlers of cancelled threads.
@@ -60,6 +60,7 @@ struct Fibre {
   // What it waits for where it waits for bytes: the end of the round of this parity.
   const Arrivals* arrivals = nullptr;
   unsigned parity = 0;
+  std::size_t barrier = 0;  // the number, where it waits for some
 };
 
 // Counts the bytes that one block is sent in a round, which ends when as many as were expected are there
@@ -86,6 +87,12 @@ static_assert(sizeof(Arrivals) == 8, "as on the device");
 // Unwritten shared memory reads as NaN; the bytes behind it must not change.
 constexpr std::size_t kBehind = 4096;
 
+// A barrier of a block: the threads that come to it in a round, and how many have, and need not wait.
+constexpr std::size_t kBarriers = 16;
+struct Barrier {
+  std::size_t threads = 0, arrived = 0;
+};
+
 struct Machine {
   Place scheduler;
   Fibre* fibres = nullptr;  // of the blocks that run; behind them those that earlier grids needed
@@ -96,8 +103,9 @@ struct Machine {
   // kernel's; null where there is none.
   unsigned char* shared = nullptr;
   std::size_t shared_bytes = 0, shared_stride = 0;
-  std::size_t cluster = 0;  // blocks in a cluster; 0: the blocks run one after another
-  std::size_t some = 0;     // threads of a block that wait for each other alone
+  std::size_t cluster = 0;      // blocks in a cluster; 0: the blocks run one after another
+  Barrier* barriers = nullptr;  // kBarriers of each block that runs
+  bool pauses = false;          // after each value that is sent, until all other warps have had their turn
 };
 EXPHIL_GRID_STATE Machine machine;
 
@@ -145,16 +153,30 @@ EXPHIL_SWITCH inline void yield(Waiting waiting) {
 inline void sync_block() {
   yield(Waiting::block);
 }
-// Of as many threads of the block that follow one another, from a multiple of so many on: always as many.
-inline void sync_some(int threads) {
-  machine.some = static_cast<std::size_t>(threads);
+// Barrier `number` of the block, of so many threads; arrive_some() does not wait.
+inline Barrier& barrier_of_some(int number, int threads) {
+  const auto self = static_cast<std::size_t>(machine.current - machine.fibres);
+  const std::size_t block = self / (std::size_t{blockDim.x} * blockDim.y * blockDim.z);
+  Barrier& barrier = machine.barriers[block * kBarriers + static_cast<std::size_t>(number)];
+  barrier.threads = static_cast<std::size_t>(threads);
+  return barrier;
+}
+inline void sync_some(int number, int threads) {
+  barrier_of_some(number, threads);
+  machine.current->barrier = static_cast<std::size_t>(number);
   yield(Waiting::some);
+}
+inline void arrive_some(int number, int threads) {
+  ++barrier_of_some(number, threads).arrived;
 }
 inline void sync_cluster() {
   yield(Waiting::cluster);
 }
 inline void sync_grid() {
   yield(Waiting::grid);
+}
+inline void pause() {
+  if (machine.pauses) yield(Waiting::turn);
 }
 inline void await_bytes(const Arrivals* arrivals, unsigned parity) {
   machine.current->arrivals = arrivals, machine.current->parity = parity;

@@ -17,6 +17,7 @@ namespace exphil::grid {
 struct Running {
   std::vector<Fibre> fibres;
   std::vector<std::unique_ptr<char[]>> stacks;  // of the fibres
+  std::vector<Barrier> barriers;
   const std::function<void()>* kernel = nullptr;
 };
 inline Running running;
@@ -116,6 +117,25 @@ inline void make_fibres(Index first, std::size_t blocks) {
   }
 }
 
+// Resumes the threads of a block that wait at a barrier to which all of its threads have come.
+inline bool release_some(std::size_t block) {
+  Fibre* const first = machine.fibres + block * threads_of_block();
+  std::size_t waiting[kBarriers] = {};
+  bool any = false;
+  for (std::size_t i = 0; i < threads_of_block(); ++i) {
+    if (first[i].waiting == Waiting::some) ++waiting[first[i].barrier];
+  }
+  for (std::size_t number = 0; number < kBarriers; ++number) {
+    Barrier& barrier = machine.barriers[block * kBarriers + number];
+    if (waiting[number] == 0 || waiting[number] + barrier.arrived != barrier.threads) continue;
+    barrier.arrived = 0, any = true;
+    for (std::size_t i = 0; i < threads_of_block(); ++i) {
+      if (first[i].waiting == Waiting::some && first[i].barrier == number) first[i].waiting = Waiting::no;
+    }
+  }
+  return any;
+}
+
 // Resumes the blocks, or some of their threads, then the clusters, then the grid whose fibres all wait for
 // that, and those whose bytes are there. Returns whether any.
 inline bool release_any(std::size_t blocks) {
@@ -126,15 +146,12 @@ inline bool release_any(std::size_t blocks) {
     }
   };
   release_each(1, Waiting::block);
-  for (std::size_t i = 0; machine.some > 0 && i < blocks * threads_of_block();) {
-    const std::size_t end = std::min(i + machine.some, (i / threads_of_block() + 1) * threads_of_block());
-    any |= release(i, end, Waiting::some);
-    i = end;
-  }
+  for (std::size_t block = 0; block < blocks; ++block) any |= release_some(block);
   if (machine.cluster > 0) release_each(machine.cluster, Waiting::cluster);
   release_each(blocks, Waiting::grid);
   for (std::size_t i = 0; i < machine.count; ++i) {
     Fibre& fibre = machine.fibres[i];
+    if (fibre.waiting == Waiting::turn) fibre.waiting = Waiting::no, any = true;
     if (fibre.waiting != Waiting::bytes || !fibre.arrivals->have(fibre.parity)) continue;
     fibre.waiting = Waiting::no, any = true;
   }
@@ -142,7 +159,9 @@ inline bool release_any(std::size_t blocks) {
 }
 
 inline void run_blocks(Index first, std::size_t blocks) {
-  machine.some = 0;
+  machine.pauses = std::getenv("FAKE_CUDA_PAUSES") != nullptr;
+  running.barriers.assign(blocks * kBarriers, {});
+  machine.barriers = running.barriers.data();
   poison_shared(blocks);
   make_fibres(first, blocks);
   // Between barriers of the block each warp runs alone, in ascending and then in descending order: a warp

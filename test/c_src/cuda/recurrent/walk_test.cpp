@@ -98,11 +98,10 @@ class OnDevice {
     d_x_ = take(in_.x.size()), d_h_ = take(in_.x.size()), d_initial_ = take(in_.initial.size());
   }
 
-  recurrent::Rows sums(float* all, std::size_t gate) const {
-    return {all + place(0, gate), static_cast<long long>((c_.gates_first ? 1 : c_.gates()) * c_.units)};
-  }
-  recurrent::Rows states(float* all, std::size_t state, std::size_t rows) const {
-    return {all + state * rows * c_.units, static_cast<long long>(c_.units)};
+  float* sums(float* all, std::size_t gate) const { return all + place(0, gate); }
+  float* values(float* all, std::size_t state) const { return all + state * c_.rows() * c_.units; }
+  recurrent::Rows states(float* all, std::size_t state) const {
+    return {all + state * c_.sequences * c_.units, static_cast<long long>(c_.units)};
   }
   static recurrent::ConstRows read(const recurrent::Rows& rows) { return {rows.at, rows.row}; }
 
@@ -121,17 +120,18 @@ class OnDevice {
     a.weights = b.weights = weights();
     for (std::size_t g = 0; g < c_.gates(); ++g) {
       if (c_.biased && c_.recurrent()) a.bias[g] = bias_ + g * c_.units;
-      a.x[g] = b.x[g] = read(sums(x_, g));
+      a.x[g] = b.x[g] = sums(x_, g);
       b.d_x[g] = sums(d_x_, g);
-      if (c_.recurrent()) a.h[g] = sums(h_, g), b.h[g] = read(a.h[g]), b.d_h[g] = sums(d_h_, g);
+      if (c_.recurrent()) a.h[g] = sums(h_, g), b.h[g] = a.h[g], b.d_h[g] = sums(d_h_, g);
     }
     for (std::size_t s = 0; s < c_.states(); ++s) {
-      if (c_.starts) a.initial[s] = read(states(initial_, s, c_.sequences));
-      a.final[s] = states(final_, s, c_.sequences), a.before[s] = states(before_, s, c_.rows());
-      b.before[s] = read(a.before[s]), b.d_final[s] = read(states(d_final_, s, c_.sequences));
-      b.d_initial[s] = states(d_initial_, s, c_.sequences);
+      if (c_.starts) a.initial[s] = read(states(initial_, s));
+      a.final[s] = states(final_, s), a.before[s] = values(before_, s);
+      b.before[s] = a.before[s], b.d_final[s] = read(states(d_final_, s));
+      b.d_initial[s] = states(d_initial_, s);
     }
-    a.out = states(out_, 0, c_.rows()), b.d_out = read(states(d_out_, 0, c_.rows()));
+    a.out = out_, b.d_out = d_out_;
+    a.sums_row = b.sums_row = static_cast<long long>((c_.gates_first ? 1 : c_.gates()) * c_.units);
     a.sequences = b.sequences = static_cast<long long>(c_.sequences);
     a.seq = b.seq = static_cast<long long>(c_.seq), a.units = b.units = static_cast<int>(c_.units);
     cuda::enqueue_walk(*context_, stream_.handle(), c_.cell, a, tuning_);
@@ -212,11 +212,20 @@ void check_layouts(std::size_t units, std::size_t sequences, std::size_t seq) {
   }
 }
 
+// By single blocks: racecheck does not know the bytes that the blocks of a cluster count either.
+void check_walks_that_meet() {
+  for (const Cell cell : {Cell::gru, Cell::lstm}) {
+    check_walk({cell, 33, 3, 4}, {1, 1, -1, true});
+    check_walk({cell, 33, 4, 5}, {1, 3, recurrent::kInShared, true});
+  }
+}
+
 TEST_CASE("walks of gated cells on an emulated GPU", "[.emulated_walks]") {
   emulate_launches();
   check_layouts(5, 3, 9);
   check_layouts(33, 2, 3);
   check_walk_bits({Cell::gru, 20, 4, 3}, 1);
+  check_walks_that_meet();
   CHECK(emulated_launches("recurrent_walk") > 0);
   CHECK(emulated_launches("recurrent_units_back") > 0);
 }
@@ -226,6 +235,7 @@ TEST_CASE("walks of gated cells by clusters on an emulated GPU", "[.emulated_clu
   check_walk({Cell::gru, 39, 3, 4, true, true, true, 3});
   check_walk({Cell::lstm, 39, 3, 4, false, false, false, 4});
   check_walk({Cell::gru, 70, 2, 3}, {8});
+  check_walk({Cell::gru, 512, 1, 3}, {8});  // in several passes, each of which has other receivers
   check_walk_bits({Cell::lstm, 21, 3, 4}, 4);
 }
 
@@ -235,6 +245,8 @@ TEST_CASE("walks of gated cells run without a GPU", "[cuda][recurrent][emulated]
 
 TEST_CASE("walks of gated cells by clusters run without a GPU", "[cuda][recurrent][emulated]") {
   require_emulated("[.emulated_cluster_walks]", {{"FAKE_CUDA_CAPABILITY", "90"}});
+  // Others get their values while a warp is between two of those that it sends.
+  require_emulated("[.emulated_cluster_walks]", {{"FAKE_CUDA_CAPABILITY", "90"}, {"FAKE_CUDA_PAUSES", "1"}});
 }
 
 TEST_CASE("walks of gated cells on the GPU", "[cuda][gpu][recurrent]") {
@@ -246,6 +258,11 @@ TEST_CASE("walks of gated cells on the GPU", "[cuda][gpu][recurrent]") {
   check_layouts(256, 70, 20);
   const int team = cuda::Context::open(0)->properties().compute_major >= 9 ? 8 : 1;
   for (const Cell cell : {Cell::gru, Cell::lstm}) check_walk_bits({cell, 256, 9, 17}, team);
+}
+
+// For compute-sanitizer's racecheck: .ci/sanitize_gpu.
+TEST_CASE("walks whose threads meet on the device", "[.racecheck][kernels]") {
+  if (have_device()) check_walks_that_meet();
 }
 
 TEST_CASE("a walk has teams that fit the device and the sequences", "[cuda][recurrent]") {
@@ -261,7 +278,8 @@ TEST_CASE("a walk has teams that fit the device and the sequences", "[cuda][recu
   CHECK(plan(256, 32).blocks == 88);
   CHECK(plan(256, 1000).rows == 4);
   CHECK(plan(33, 1).team == 2);
-  CHECK(plan(320, 1).held == recurrent::kInShared);
+  CHECK(plan(320, 1).held == recurrent::kInRegisters);
+  CHECK(plan(320, 32).held == recurrent::kInShared);
   CHECK(plan(1024, 1).held == recurrent::kInL2);
   device.compute_major = 8;
   CHECK(plan(256, 1).team == 1);
