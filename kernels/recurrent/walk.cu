@@ -9,13 +9,18 @@ namespace exphil {
 namespace recurrent {
 namespace {
 
+constexpr bool kDealt = passes_by(kCell, UNITS, TEAM);
+
 // A task: a slice of one of the block's units.
 struct WalkSource {
   static constexpr ProductShape kShape = walk_product(kCell, UNITS, TEAM);
-  __device__ __forceinline__ static int own(int task) { return task % kOwn; }
-  __device__ __forceinline__ static int slice(int task) { return task / kOwn; }
+  __device__ __forceinline__ static int own(int task) { return kDealt ? task / kShape.slices : task % kOwn; }
+  __device__ __forceinline__ static int slice(int task) {
+    return kDealt ? task % kShape.slices : task / kOwn;
+  }
   __device__ __forceinline__ static float4 load(const RecurrentWeights& w, int task, int gate, int j) {
-    const int unit = rank() * kOwn + own(task), first = 4 * (slice(task) * kShape.quads() + j);
+    const int quad = kDealt ? kShape.slices * j + slice(task) : slice(task) * kShape.quads() + j;
+    const int unit = rank() * kOwn + own(task), first = 4 * quad;
     const bool exists = task < kShape.tasks() && unit < UNITS;
     return load_quad(w.u[gate] + unit * w.u_unit + first * w.u_k, w.u_k, exists ? UNITS - first : 0);
   }
@@ -43,7 +48,14 @@ class Walk {
  private:
   // {ROWS, kState}: the state before a frame, of all rows; the other half receives that after it.
   __device__ __forceinline__ float* vectors(long long t) const { return vectors_ + (t % 2) * ROWS * kState; }
-  __device__ __forceinline__ static int place_of(int unit) { return unit / kSlice * kStride + unit % kSlice; }
+  __device__ __forceinline__ static int place_of(int unit) {
+    if (!kDealt) return unit / kSlice * kStride + unit % kSlice;
+    return unit / 4 % kShape.slices * kStride + unit / 4 / kShape.slices * 4 + unit % 4;
+  }
+  __device__ __forceinline__ static int unit_at(int place) {
+    const int slice = place / kStride, at = place % kStride;
+    return kDealt ? (at / 4 * kShape.slices + slice) * 4 + at % 4 : slice * kSlice + at;
+  }
   // In which the states before frame t come.
   __device__ __forceinline__ static long long round(long long t) { return t - 1; }
   // Of a slice's sums, {slices, ROWS, gates, kOwn}.
@@ -54,7 +66,7 @@ class Walk {
   // Both halves are zeros where there is no unit or sequence.
   __device__ __forceinline__ void begin() const {
     for (int i = thread(); i < 2 * ROWS * kState; i += kAllThreads) {
-      const int row = i / kState, at = i % kState, unit = at / kStride * kSlice + at % kStride;
+      const int row = i / kState, at = i % kState, unit = unit_at(at);
       const long long sequence = first_sequence() + row;
       const bool is_state = row < ROWS && at % kStride < kSlice && unit < UNITS && sequence < a_.sequences;
       const ConstRows& initial = a_.initial[0];

@@ -142,7 +142,12 @@ RecurrentPlan plan_walk(const DeviceProperties& device, Walk direction, Cell cel
                    : recurrent::walk_back_floats(cell, units, plan.team, plan.rows);
   };
   const int own = recurrent::units_of_block(units, plan.team);
-  while (!hold(device, direction, product, own, floats(), tuning.held, &plan)) {
+  const auto holds = [&] { return hold(device, direction, product, own, floats(), tuning.held, &plan); };
+  // To read the matrix from the L2 in each frame takes longer than another round of teams.
+  const int most = plan.rows;
+  while (plan.rows > 1 && (!holds() || plan.held == recurrent::kInL2)) --plan.rows;
+  if (!holds() || plan.held == recurrent::kInL2) plan.rows = most;
+  while (!holds()) {
     if (plan.rows == 1) {
       core::fail(core::ErrorKind::limit_exceeded, "", "a recurrent cell of ", units,
                  " units has no room in the shared memory of this GPU, which has ",

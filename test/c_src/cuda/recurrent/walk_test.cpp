@@ -280,6 +280,10 @@ TEST_CASE("a walk has teams that fit the device and the sequences", "[cuda][recu
   CHECK(plan(33, 1).team == 2);
   CHECK(plan(320, 1).held == recurrent::kInRegisters);
   CHECK(plan(320, 32).held == recurrent::kInShared);
+  const cuda::RecurrentPlan fewer = cuda::plan_walk(device, cuda::Walk::forward, Cell::lstm, 320, 1000);
+  CHECK(fewer.rows == 3);
+  CHECK(fewer.held == recurrent::kInShared);
+  CHECK(plan(512, 1000).rows == 4);
   CHECK(plan(1024, 1).held == recurrent::kInL2);
   device.compute_major = 8;
   CHECK(plan(256, 1).team == 1);
