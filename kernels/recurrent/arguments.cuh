@@ -78,15 +78,15 @@ struct ProductShape {
   // Floats of the weights that a thread uses.
   constexpr int weights(int threads) const { return passes(threads) * outs * quads() * 4; }
 };
-// Whether a block has more weights than its shared memory holds, and reads them from the L2.
+// Whether a block has more weights than the shared memory of any device holds, and reads them from the L2.
 constexpr int kMostHeldWeights = 56 * 1024;
-constexpr bool passes_by(formulas::Cell cell, int units, int team) {
+constexpr bool reads_from_l2(formulas::Cell cell, int units, int team) {
   return formulas::gates_of(cell) * units_of_block(units, team) * units > kMostHeldWeights;
 }
 // Forward: the gates of one of the block's units over a slice of the state. The lanes of a warp have the same
 // slice, and read one float4 together; the sums of slices are added up by who computes the gates. Where
-// weights pass by, neighbouring lanes have the slices of a unit, to which quads are dealt in turn, so that
-// they read a line of them together.
+// weights come from the L2, neighbouring lanes have the slices of a unit, to which quads are dealt in turn,
+// so that they read a line of them together.
 constexpr int kMostWalkSlices = 8, kFewestInSlice = 8, kWalkTasks = 512;
 constexpr ProductShape walk_product(formulas::Cell cell, int units, int team) {
   const int own = units_of_block(units, team), most = divide_up(units, kFewestInSlice);
@@ -96,11 +96,11 @@ constexpr ProductShape walk_product(formulas::Cell cell, int units, int team) {
 }
 // Backward: some values of the state over a slice of the block's sums; neighbouring threads have the slices.
 // What a thread reads from shared memory serves all of its sums: with fewer, that is what the walk waits for.
-// Fewer are better where weights pass by.
+// Fewer are better where weights come from the L2.
 constexpr int kBackSlices = 4, kBackOuts = 4, kFewBackOuts = 2;
 constexpr ProductShape back_product(formulas::Cell cell, int units, int team) {
   const int own = formulas::gates_of(cell) * units_of_block(units, team);
-  const int outs = passes_by(cell, units, team) ? kFewBackOuts : kBackOuts;
+  const int outs = reads_from_l2(cell, units, team) ? kFewBackOuts : kBackOuts;
   return {divide_up(units, outs), divide_up(own, 4 * kBackSlices) * 4 * kBackSlices, kBackSlices, outs};
 }
 

@@ -9,7 +9,8 @@ namespace exphil {
 namespace recurrent {
 namespace {
 
-constexpr bool kDealt = passes_by(kCell, UNITS, TEAM);
+// Whether quads of the state are dealt to the slices in turn; else a slice is a run of them.
+constexpr bool kDealt = reads_from_l2(kCell, UNITS, TEAM);
 
 // A task: a slice of one of the block's units.
 struct WalkSource {

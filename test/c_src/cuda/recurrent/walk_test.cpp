@@ -224,6 +224,7 @@ TEST_CASE("walks of gated cells on an emulated GPU", "[.emulated_walks]") {
   emulate_launches();
   check_layouts(5, 3, 9);
   check_layouts(33, 2, 3);
+  check_walk({Cell::gru, 160, 1, 2});  // its weights would be in the L2
   check_walk_bits({Cell::gru, 20, 4, 3}, 1);
   check_walks_that_meet();
   CHECK(emulated_launches("recurrent_walk") > 0);
