@@ -2,7 +2,8 @@
 // shuffles. Blocks run one after another in the order of their index, so a block that waits for a later one
 // is detected; or all of them together, in clusters, for kernels whose blocks exchange values. Include it
 // before the kernel's source, which then needs no CUDA compiler. For tests of the kernels' logic without a
-// GPU; one grid at a time. Copies complete when they are started.
+// GPU; one grid at a time. Copies complete when they are started. With FAKE_CUDA_PAUSES in the environment a
+// warp stops after each value that it sends to another block, until all others have had their turn.
 //
 // This is what a kernel needs; grid_run.hpp runs it. They are apart because hundreds of kernels are compiled.
 #pragma once
