@@ -22,7 +22,7 @@ namespace exphil::cuda {
 struct RecurrentTuning {
   int team = 0, rows = 0;
   int held = -1;  // recurrent::Held
-  // For racecheck, which does not know threads that come to a barrier and do not wait.
+  // All threads wait at barriers where some need only come: for racecheck, which reports hazards otherwise.
   bool meets = false;
 };
 

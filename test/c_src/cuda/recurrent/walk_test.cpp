@@ -212,7 +212,7 @@ void check_layouts(std::size_t units, std::size_t sequences, std::size_t seq) {
   }
 }
 
-// By single blocks: racecheck does not know the bytes that the blocks of a cluster count either.
+// By single blocks: racecheck does not know the bytes that the blocks of a cluster count.
 void check_walks_that_meet() {
   for (const Cell cell : {Cell::gru, Cell::lstm}) {
     check_walk({cell, 33, 3, 4}, {1, 1, -1, true});
