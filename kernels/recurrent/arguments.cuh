@@ -118,11 +118,15 @@ constexpr long long walk_floats(formulas::Cell cell, int units, int team, int ro
   const long long states = static_cast<long long>(rows) * 2 * p.slices * state_slice(p);
   return kMailFloats + states + divide_up(rows * p.outs * p.tasks(), 4) * 4;
 }
-// Two times the gradients of its own sums, and what each block of the team adds to those of its own units.
+// The gradients of its own sums, of two frames where there are several blocks, and two times what each block
+// of the team adds to those of its own units.
+constexpr int back_frames(int team) {
+  return team > 1 ? 2 : 1;
+}
 constexpr long long walk_back_floats(formulas::Cell cell, int units, int team, int rows) {
   const int inboxes = 2 * team * rows * units_of_block(units, team);
-  return kMailFloats + static_cast<long long>(rows) * 2 * back_product(cell, units, team).depth +
-         divide_up(inboxes, 4) * 4;
+  const long long sums = static_cast<long long>(rows) * back_product(cell, units, team).depth;
+  return kMailFloats + back_frames(team) * sums + divide_up(inboxes, 4) * 4;
 }
 
 // Of a thread that computes gates, where those that multiply take some of its registers.

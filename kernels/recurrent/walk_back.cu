@@ -30,7 +30,7 @@ struct BackSource {
 };
 using BackWeights = HeldWeights<BackSource>;
 constexpr ProductShape kShape = BackSource::kShape;
-constexpr int kDepth = kShape.depth;
+constexpr int kDepth = kShape.depth, kFrames = back_frames(TEAM);
 constexpr long long kFloats = walk_back_floats(kCell, UNITS, TEAM, ROWS);
 
 // Adds what lanes that differ in the bits of kMask and below have of each sum. At each step a lane keeps half
@@ -69,7 +69,7 @@ class WalkBack {
       : a_(args),
         mail_(shared),
         sums_(shared + kMailFloats),
-        inbox_(sums_ + 2 * ROWS * kDepth),
+        inbox_(sums_ + kFrames * ROWS * kDepth),
         weights_(shared + kFloats) {}
 
   __device__ __forceinline__ void run() const {
@@ -80,8 +80,8 @@ class WalkBack {
  private:
   // The gradients of the block's own sums of frame t, {ROWS, kDepth}. Who has received what frame t + 1 sends
   // knows that this block has multiplied those of frame t + 2, as some of that is its own, but not that it is
-  // done with frame t + 1.
-  __device__ __forceinline__ float* sums_of(long long t) const { return sums_ + t % 2 * ROWS * kDepth; }
+  // done with frame t + 1; of a single block also that.
+  __device__ __forceinline__ float* sums_of(long long t) const { return sums_ + t % kFrames * ROWS * kDepth; }
   // What frame t + 1 has sent to this block, {TEAM, ROWS, kOwn}.
   __device__ __forceinline__ float* inbox(long long t) const {
     return inbox_ + ((t + 2) % 2) * TEAM * ROWS * kOwn;
@@ -91,7 +91,7 @@ class WalkBack {
   __device__ __forceinline__ bool sends(long long t) const { return t > 0 || a_.d_initial[0].at != nullptr; }
 
   __device__ __forceinline__ void begin() const {
-    for (int i = thread(); i < 2 * ROWS * kDepth; i += kAllThreads) sums_[i] = 0.0f;
+    for (int i = thread(); i < kFrames * ROWS * kDepth; i += kAllThreads) sums_[i] = 0.0f;
     for (int i = thread(); i < 2 * TEAM * ROWS * kOwn; i += kAllThreads) inbox_[i] = 0.0f;
   }
 
@@ -231,7 +231,7 @@ class WalkBack {
 
   const WalkBackArguments& a_;
   const TeamMail mail_;
-  float* const sums_;   // {2, ROWS, kDepth}
+  float* const sums_;   // {kFrames, ROWS, kDepth}
   float* const inbox_;  // {2, TEAM, ROWS, kOwn}
   float* const weights_;
 };

@@ -288,6 +288,11 @@ TEST_CASE("a walk has teams that fit the device and the sequences", "[cuda][recu
   CHECK(plan(1024, 1).held == recurrent::kInL2);
   device.compute_major = 8;
   CHECK(plan(256, 1).team == 1);
+  device.max_shared_per_block = 64 * 1024;
+  for (const cuda::Walk direction : {cuda::Walk::forward, cuda::Walk::back}) {
+    CHECK(cuda::plan_walk(device, direction, Cell::gru, 3000, 1).rows == 1);
+    CHECK(cuda::plan_walk(device, direction, Cell::lstm, 2700, 1).rows == 1);
+  }
   const CaughtError error = error_of([&] { plan(100'000, 1); });
   CHECK(error.kind == core::ErrorKind::limit_exceeded);
   CHECK(error.says("100000 units"));
