@@ -52,15 +52,14 @@ class WideWeights {
  public:
   using At = unsigned long long;
   explicit EXPHIL_DEVICE WideWeights(const float4* first)
-      : first_((static_cast<At>(__cvta_generic_to_shared(first)) >> 4) | static_cast<At>(kStride) << 16 |
-               static_cast<At>(8) << 32) {}
+      : first_(static_cast<unsigned>(__cvta_generic_to_shared(first)) >> 4 | kStride << 16) {}
   // The 8 slots of groups `group` and `group` + 1, from a column on, a multiple of 8.
   EXPHIL_DEVICE At at(int group, int column) const {
-    return first_ + static_cast<unsigned>(group * kStride + column);
+    return static_cast<At>(8) << 32 | (first_ + static_cast<unsigned>(group * kStride + column));
   }
 
  private:
-  At first_;
+  unsigned first_;  // the lower half of that address
 };
 
 // From begin_wide() to await_wide() a warpgroup's products are under way: neither their rows nor their sums

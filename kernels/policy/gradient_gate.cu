@@ -3,6 +3,7 @@
 #include "kernels/common/cells.cuh"
 #include "kernels/common/device_math.cuh"
 #include "kernels/common/gradient_formulas.cuh"
+#include "kernels/common/launches.cuh"
 #include "kernels/policy/gradient_arguments.cuh"
 
 using namespace exphil::policy;
@@ -10,12 +11,14 @@ using exphil::device::Real;
 
 extern "C" __global__ void __launch_bounds__(kGradientThreads)
     policy_gradient_gate(const GradientGateArguments args) {
+  exphil::device::take_turn();
   const long long i = static_cast<long long>(blockIdx.x) * kGradientThreads + threadIdx.x;
   if (i < args.count) args.out[i] = __fmul_rn(args.x[i], exphil::device::silu(args.gate[i]));
 }
 
 extern "C" __global__ void __launch_bounds__(kGradientThreads)
     policy_gradient_gate_back(const GradientGateArguments args) {
+  exphil::device::take_turn();
   const long long i = static_cast<long long>(blockIdx.x) * kGradientThreads + threadIdx.x;
   if (i >= args.count) return;
   const float gate = args.gate[i], d = args.d_out[i];
@@ -26,6 +29,7 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads)
 
 extern "C" __global__ void __launch_bounds__(kGradientThreads)
     policy_gradient_sigmoid(const GradientGateArguments args) {
+  exphil::device::take_turn();
   const long long i = static_cast<long long>(blockIdx.x) * kGradientThreads + threadIdx.x;
   if (i < args.count) args.out[i] = exphil::formulas::sigmoid<exphil::device::Math>(Real{args.x[i]}).v;
 }
@@ -33,6 +37,7 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads)
 // From what it has written.
 extern "C" __global__ void __launch_bounds__(kGradientThreads)
     policy_gradient_sigmoid_back(const GradientGateArguments args) {
+  exphil::device::take_turn();
   const long long i = static_cast<long long>(blockIdx.x) * kGradientThreads + threadIdx.x;
   if (i >= args.count) return;
   const float value = args.out[i];
@@ -41,6 +46,7 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads)
 
 extern "C" __global__ void __launch_bounds__(kGradientThreads)
     policy_gradient_means(const GradientGateArguments args) {
+  exphil::device::take_turn();
   const long long i = static_cast<long long>(blockIdx.x) * kGradientThreads + threadIdx.x;
   if (i >= args.count / args.part) return;
   float sum = 0.0f;
@@ -50,6 +56,7 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads)
 
 extern "C" __global__ void __launch_bounds__(kGradientThreads)
     policy_gradient_means_back(const GradientGateArguments args) {
+  exphil::device::take_turn();
   const long long i = static_cast<long long>(blockIdx.x) * kGradientThreads + threadIdx.x;
   if (i < args.count) args.dx[i] = __fdiv_rn(args.d_out[i / args.part], static_cast<float>(args.part));
 }

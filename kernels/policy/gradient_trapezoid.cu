@@ -2,6 +2,7 @@
 // (gradient_heads.cu), forward and backward: its coefficients, cumulative angles, rotations by them, what
 // there was in the frame before, and scales of ranks. Launched by c_src/cuda/policy/gradient_trapezoid.cpp.
 #include "kernels/common/device_math.cuh"
+#include "kernels/common/launches.cuh"
 #include "kernels/common/trapezoid.cuh"
 #include "kernels/policy/gradient_arguments.cuh"
 
@@ -64,6 +65,7 @@ using exphil::device::Real;
 // A thread for each head of a row.
 extern "C" __global__ void __launch_bounds__(kGradientThreads)
     policy_gradient_coefficients(const GradientCoefficientsArguments a) {
+  exphil::device::take_turn();
   const long long i = item();
   if (i >= a.count) return;
   const auto step =
@@ -73,6 +75,7 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads)
 
 extern "C" __global__ void __launch_bounds__(kGradientThreads)
     policy_gradient_coefficients_back(const GradientCoefficientsArguments a) {
+  exphil::device::take_turn();
   const long long i = item();
   if (i >= a.count) return;
   const auto d = exphil::formulas::trapezoid_gradient<Math>(
@@ -84,6 +87,7 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads)
 // A thread for each angle of a head of a sequence, which walks through time.
 extern "C" __global__ void __launch_bounds__(kGradientThreads)
     policy_gradient_angle(const GradientAngleArguments a) {
+  exphil::device::take_turn();
   const long long i = item(), all = static_cast<long long>(a.heads) * a.angles;
   if (i >= a.sequences * all) return;
   const long long sequence = i / all, of_head = i % all;
@@ -102,6 +106,7 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads)
 
 extern "C" __global__ void __launch_bounds__(kGradientThreads)
     policy_gradient_angle_back(const GradientAngleArguments a) {
+  exphil::device::take_turn();
   const long long i = item(), all = static_cast<long long>(a.heads) * a.angles;
   if (i >= a.sequences * all) return;
   const long long sequence = i / all, of_head = i % all, rows = a.sequences * a.seq;
@@ -122,6 +127,7 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads)
 // A thread for each pair, or value without an angle, of a head of a row: those of all its ranks.
 extern "C" __global__ void __launch_bounds__(kGradientThreads)
     policy_gradient_rotation(const GradientRotationArguments a) {
+  exphil::device::take_turn();
   const long long i = item();
   if (i >= a.rows * a.heads * Rotated::each(a)) return;
   const Rotated it(a, i);
@@ -145,6 +151,7 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads)
 // for each row, and that of the angles.
 extern "C" __global__ void __launch_bounds__(kGradientThreads)
     policy_gradient_rotation_back(const GradientRotationArguments a) {
+  exphil::device::take_turn();
   const long long i = item();
   if (i >= a.rows * a.heads * Rotated::each(a)) return;
   const Rotated it(a, i);
@@ -171,6 +178,7 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads)
 // Adds that up over the heads of a group. A thread for each value of what is rotated.
 extern "C" __global__ void __launch_bounds__(kGradientThreads)
     policy_gradient_rotation_input_back(const GradientRotationArguments a) {
+  exphil::device::take_turn();
   const long long i = item(), each = static_cast<long long>(a.ranks) * a.groups * a.size;
   if (i >= a.rows * each) return;
   const int n = static_cast<int>(i % a.size), group = static_cast<int>(i / a.size % a.groups);
@@ -186,6 +194,7 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads)
 // A thread for each value of a row.
 extern "C" __global__ void __launch_bounds__(kGradientThreads)
     policy_gradient_delay(const GradientDelayArguments a) {
+  exphil::device::take_turn();
   const long long i = item(), row = i / a.size, step = row % a.seq;
   if (i >= a.sequences * a.seq * a.size) return;
   const long long of_state = row / a.seq * a.size + i % a.size;
@@ -195,6 +204,7 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads)
 
 extern "C" __global__ void __launch_bounds__(kGradientThreads)
     policy_gradient_delay_back(const GradientDelayArguments a) {
+  exphil::device::take_turn();
   const long long i = item();
   if (i >= a.sequences * a.seq * a.size) return;
   const long long row = i / a.size, step = row % a.seq;
@@ -205,6 +215,7 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads)
 // A thread for each value that is written: of all ranks, or of their sum.
 extern "C" __global__ void __launch_bounds__(kGradientThreads)
     policy_gradient_ranks(const GradientRankArguments a) {
+  exphil::device::take_turn();
   const long long one = static_cast<long long>(a.heads) * a.channels, i = item();
   const long long each = a.back ? one : one * a.ranks;
   if (i >= a.rows * each) return;
@@ -222,6 +233,7 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads)
 // The parts of the weight's gradient, for each kNormRows rows. A thread for each weight of a part.
 extern "C" __global__ void __launch_bounds__(kGradientThreads)
     policy_gradient_ranks_back(const GradientRankArguments a) {
+  exphil::device::take_turn();
   const long long one = static_cast<long long>(a.heads) * a.channels, all = one * a.ranks, i = item();
   const long long first = i / all * kNormRows, end = a.rows - first < kNormRows ? a.rows : first + kNormRows;
   if (first >= a.rows) return;

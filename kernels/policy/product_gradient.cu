@@ -91,12 +91,12 @@ class Operand {
   // Four neighbours, of which `count` exist.
   __device__ __forceinline__ void load(const float* from, int count, float* to) const {
     if (vector_ && count >= 4) {
-      const float4 value = __ldg(reinterpret_cast<const float4*>(from));
+      const float4 value = *reinterpret_cast<const float4*>(from);
       to[0] = value.x, to[1] = value.y, to[2] = value.z, to[3] = value.w;
       return;
     }
 #pragma unroll
-    for (int c = 0; c < 4; ++c) to[c] = c < count ? __ldg(from + c) : 0.0f;
+    for (int c = 0; c < 4; ++c) to[c] = c < count ? from[c] : 0.0f;
   }
 
   const bool along_k_;
@@ -195,6 +195,7 @@ class JobProduct : JobTile<kRows> {
 extern "C" __global__ void __launch_bounds__(exphil::policy::kTileThreads, 4)
     policy_gradient_product(const __grid_constant__ exphil::policy::ProductJobs jobs) {
   using namespace exphil::policy;
+  exphil::device::take_turn();
   __shared__ __align__(16) Tiles tiles;
   if (jobs.tile_rows == kTileRows) {
     JobProduct<kTileRows>(job_of_block(jobs), tiles).run();

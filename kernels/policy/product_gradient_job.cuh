@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/common/device_math.cuh"
+#include "kernels/common/launches.cuh"
 #include "kernels/policy/gradient_arguments.cuh"
 
 namespace exphil {

@@ -192,6 +192,7 @@ extern "C" __global__ void __launch_bounds__(exphil::policy::kTileThreads, 3)
     policy_gradient_product_tensor(const __grid_constant__ exphil::policy::ProductJobs jobs) {
 #if EXPHIL_TF32
   using namespace exphil::policy;
+  exphil::device::take_turn();
   __shared__ __align__(16) Tiles tiles[kStages];
   if (jobs.tile_rows == kTileRows) {
     run_job<kTileRows>(job_of_block(jobs), tiles);

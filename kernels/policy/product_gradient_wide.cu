@@ -274,6 +274,7 @@ extern "C" __global__ void __launch_bounds__(exphil::policy::kTileThreads* STRAN
     policy_gradient_product_wide(const __grid_constant__ exphil::policy::ProductJobs jobs) {
 #if EXPHIL_WARPGROUPS
   using namespace exphil::policy;
+  exphil::device::take_turn();
   float* const shared = exphil::device::launder_shared(exphil::device::dynamic_shared());
   run_job(job_of_block(jobs), reinterpret_cast<StrandShared*>(shared));
 #else

@@ -3,11 +3,14 @@
 #pragma once
 
 #include "kernels/common/cluster.cuh"
+#include "kernels/common/launches.cuh"
 #include "kernels/policy/dims.cuh"
 
 namespace exphil {
 namespace policy {
 
+using device::await_launch_before;
+using device::begin_launch_after;
 using device::dynamic_shared;
 #if EXPHIL_CLUSTERS
 using device::cluster_arrive;
@@ -59,20 +62,6 @@ __device__ __forceinline__ unsigned long long load_system(const unsigned long lo
 // it tells; before such a store, the other way round.
 __device__ __forceinline__ void fence_system() {
   asm volatile("fence.acq_rel.sys;" ::: "memory");
-}
-
-// Where a launch may begin before the one before it on its stream has ended (c_src/cuda/policy/team.cpp):
-// waits for its end and its writes; and lets the next one begin, when all blocks have called it. From compute
-// capability 9.0 on; without that nothing begins early.
-__device__ __forceinline__ void await_launch_before() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-__device__ __forceinline__ void begin_launch_after() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
 }
 
 // A clock of the device, with a resolution of a microsecond or better.

@@ -2,6 +2,7 @@
 // its gradient: a thread walks one unit of a sequence and reads some frames ahead. Compiled with -D CELL;
 // sizes are arguments. Launched by c_src/cuda/recurrent/walk.cpp.
 #include "kernels/common/device_math.cuh"
+#include "kernels/common/launches.cuh"
 #include "kernels/recurrent/arguments.cuh"
 
 namespace exphil {
@@ -27,7 +28,7 @@ struct Place {
 };
 
 __device__ __forceinline__ void load(const float* from, long long at, Real* to) {
-  to->v = from == nullptr ? 0.0f : __ldg(from + at);
+  to->v = from == nullptr ? 0.0f : from[at];
 }
 __device__ __forceinline__ void store(float* to, long long at, float value) {
   if (to != nullptr) to[at] = value;
@@ -47,6 +48,7 @@ using namespace exphil::recurrent;
 
 extern "C" __global__ void __launch_bounds__(kUnitThreads)
     recurrent_units(const __grid_constant__ WalkArguments a) {
+  exphil::device::take_turn();
   const Place place(a.units);
   if (place.sequence >= a.sequences) return;
   Real state;
@@ -75,6 +77,7 @@ extern "C" __global__ void __launch_bounds__(kUnitThreads)
 
 extern "C" __global__ void __launch_bounds__(kUnitThreads)
     recurrent_units_back(const __grid_constant__ WalkBackArguments a) {
+  exphil::device::take_turn();
   const Place place(a.units);
   if (place.sequence >= a.sequences) return;
   Real d;  // of the state after the frame

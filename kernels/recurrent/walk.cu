@@ -98,9 +98,13 @@ class Walk {
   }
 
   __device__ __forceinline__ void compute_gates() const {
+    device::await_launch_before();
     Gates gates(*this);
     team_sync();
-    for (long long t = 0; t < a_.seq; ++t) gates.frame(t);
+    for (long long t = 0; t < a_.seq; ++t) {
+      if (t == a_.seq - kLastFrames) device::begin_launch_after();
+      gates.frame(t);
+    }
     gates.end();
   }
 

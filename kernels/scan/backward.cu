@@ -12,7 +12,7 @@
 //   3. This file: each segment forward, keeping the state at the beginning of each piece, then piece by piece
 //      from the last: the piece's states once more, in registers, and the steps back.
 // Sums over channels and over time are left as parts, which scan/row_sums.cu adds up in a fixed order. Each
-// of these launches begins while the one before it ends (scan/stages.cuh).
+// of these launches begins while the one before it ends (common/launches.cuh).
 //
 // Grid of 1 and 3: x = batch * blocks of channels, y = segments. Arguments are read-only but for scratch;
 // outputs do not overlap inputs.
@@ -251,7 +251,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, MIN_BLOCKS)
   extern __shared__ float4 shared_memory[];
   const Shared shared = find_shared(shared_memory);
   Place s = find_place(p.scan);
-  let_next_stage_begin();
+  device::begin_launch_after();
 #pragma unroll 1
   for (long long segment = blockIdx.y; segment < p.segments; segment += gridDim.y) {
     enter_segment(s, p.scan, segment);
@@ -266,10 +266,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, MIN_BLOCKS)
       Projections rows;
       if (!rows_first && tile == 0) rows = load_projections(p.scan, s);
       Begin begin;
-      if (kBeginFirst) wait_for_stage_before(), begin = load_begin(p, s);
+      if (kBeginFirst) device::await_launch_before(), begin = load_begin(p, s);
       stage_streams(p, s, shared);
       if (!rows_first && tile == 0) store_projections(s, shared, rows);
-      if (!kBeginFirst) wait_for_stage_before(), begin = load_begin(p, s);
+      if (!kBeginFirst) device::await_launch_before(), begin = load_begin(p, s);
       __syncthreads();
       if (tile + 1 < CHANNEL_TILES && (tile + 1) * kTileChannels < s.channels) {
         Place next = s;

@@ -1,9 +1,9 @@
 // The second stage of the scan's gradient (scan/backward.cu): from what each segment of time does by itself
 // to the state before each and the gradient of the state behind each. A thread takes one state of one channel
 // of one sequence through the segments: blocks of y = 0 forward, those of y = 1 backward. In place.
+#include "kernels/common/launches.cuh"
 #include "kernels/scan/backward_arguments.cuh"
 #include "kernels/scan/backward_numbers.cuh"
-#include "kernels/scan/stages.cuh"
 
 namespace {
 
@@ -134,9 +134,9 @@ extern "C" __global__ void __launch_bounds__(128)
     const float* start = forward ? p.scan.initial_state : p.d_final_state;
     const Number value = start != nullptr ? Rule::load(start + number * kFloats) : Rule::zero();
     const Place s = find_place(p, number);
-    wait_for_stage_before();
+    device::await_launch_before();
     // Not earlier: the next stage's blocks would be crowded where the stage before leaves room.
-    let_next_stage_begin();
+    device::begin_launch_after();
     if (forward) {
       carry<true>(p, s, p.checkpoints, value);
     } else {
@@ -153,7 +153,7 @@ extern "C" __global__ void __launch_bounds__(128)
   const long long number = static_cast<long long>(blockIdx.x) * 128 + threadIdx.x;
   if (number >= p.part.batch * p.part.scan.dim * STATE) return;
   const Place s = find_place(p.part, number);
-  wait_for_stage_before();
+  device::await_launch_before();
   if (blockIdx.y == 0) {
     const Carried all = carry<true, true>(p.part, s, p.part.checkpoints, Rule::zero());
     Rule::store(all.value, p.end + number * kFloats);

@@ -3,10 +3,10 @@
 // backward_local.cu.
 #pragma once
 
+#include "kernels/common/launches.cuh"
 #include "kernels/scan/backward_rows.cuh"
 #include "kernels/scan/backward_states.cuh"
 #include "kernels/scan/backward_streams.cuh"
-#include "kernels/scan/stages.cuh"
 
 namespace exphil {
 namespace scan {

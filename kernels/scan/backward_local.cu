@@ -65,7 +65,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, MIN_BLOCKS)
   extern __shared__ float4 shared_memory[];
   const Shared shared = find_shared(shared_memory);
   Place s = find_place(p.scan);
-  let_next_stage_begin();
+  device::begin_launch_after();
 #pragma unroll 1
   for (long long segment = blockIdx.y; segment < p.segments; segment += gridDim.y) {
     enter_segment(s, p.scan, segment);

@@ -2,8 +2,8 @@
 // after row, so that the order depends on shapes alone. blockIdx.y is the number of a RowSum
 // (backward_arguments.cuh); blocks of x share its columns.
 #include "kernels/common/device_math.cuh"
+#include "kernels/common/launches.cuh"
 #include "kernels/scan/backward_arguments.cuh"
-#include "kernels/scan/stages.cuh"
 
 namespace {
 
@@ -71,7 +71,7 @@ extern "C" __global__ void __launch_bounds__(256)
   long long first = static_cast<long long>(blockIdx.x) * across;
   // Divisions take long: the first result's are done while the stage before ends.
   Result result = find_result(sum, first + lane, strand);
-  wait_for_stage_before();
+  device::await_launch_before();
   for (; first < count; first += next) {
     float value = result.exists ? add_rows(sum, result.from, strand) : 0.0f;
     if (sum.strands > 1) {

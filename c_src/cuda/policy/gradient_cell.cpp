@@ -60,7 +60,7 @@ void GradientPass::forward(const core::GatedCell& p) {
   a.out = out(p.out);
   a.sequences = m_.shape.sequences, a.seq = m_.shape.seq;
   a.sums_row = p.out.size, a.units = static_cast<int>(p.out.size);
-  enqueue_walk(context_, stream_, p.cell, a);
+  enqueue_walk(context_, stream_, p.cell, a, {}, WalkBegin::beside);
 }
 
 void GradientPass::back(const core::GatedCell& p) {
@@ -80,7 +80,9 @@ void GradientPass::back(const core::GatedCell& p) {
   }
   a.sequences = m_.shape.sequences, a.seq = m_.shape.seq;
   a.sums_row = p.out.size, a.units = static_cast<int>(p.out.size);
-  enqueue_walk_back(context_, stream_, p.cell, a);
+  // See GradientKernels::overlaps_back_.
+  const WalkBegin begin = formulas::recurrent(p.cell) ? WalkBegin::after : WalkBegin::beside;
+  enqueue_walk_back(context_, stream_, p.cell, a, {}, begin);
   settle();
 }
 

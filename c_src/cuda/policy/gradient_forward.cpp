@@ -1,6 +1,4 @@
 // The forward half of cuda/policy/gradient_pass.hpp.
-#include <algorithm>
-
 #include "cuda/policy/gradient_order.hpp"
 #include "cuda/policy/gradient_pass.hpp"
 
@@ -57,34 +55,44 @@ void GradientPass::copy(Matrix from, Matrix to) const {
 }
 
 std::vector<Matrix> GradientPass::inputs(const core::Product& p) const {
-  const Matrix& aligned = m_.blocks[block_].aligned[static_cast<std::size_t>(p.in.vector)];
-  if (aligned.rows > 0) return {aligned};
+  if (aligned(p.in.vector).rows > 0) return {aligned(p.in.vector)};
   return rows_of(found(p.in.vector), p.in);
 }
 
+const Matrix& GradientPass::aligned(core::VectorId id) const {
+  return m_.blocks[block_].aligned[static_cast<std::size_t>(id)];
+}
+
 void GradientPass::align_inputs(const core::Product& p) {
-  const Matrix& aligned = m_.blocks[block_].aligned[static_cast<std::size_t>(p.in.vector)];
-  if (aligned.rows == 0 || !written_.insert(aligned.data).second) return;
-  kernels_.copy(stream_, dense_rows_of(found(p.in.vector), p.in), aligned);
-  streams_.join(0);  // its weight
+  const Matrix& to = aligned(p.in.vector);
+  if (to.rows == 0) return;
+  if (written_.insert(to.data).second) {
+    kernels_.copy(stream_, dense_rows_of(found(p.in.vector), p.in), to);
+  }
+  await_weights();
 }
 
 // Beside the phases before the first product that reads them.
 void GradientPass::align_weights() {
-  const CUstream beside = streams_.fork();
+  CUstream beside = nullptr;
   for (std::size_t id = 0; id < m_.weights.size(); ++id) {
     const Matrix& to = m_.weights[id];
-    const Matrix from(weight(static_cast<core::WeightId>(id)), to.rows, to.columns);
-    if (to.rows > 0) kernels_.copy(beside, from, to);
+    if (to.rows == 0) continue;
+    if (!aligns_) beside = streams_.fork();
+    aligns_ = true;
+    kernels_.copy(beside, {weight(static_cast<core::WeightId>(id)), to.rows, to.columns}, to);
   }
-  streams_.name(0);
+  if (aligns_) streams_.name(0);
+}
+
+void GradientPass::await_weights() {
+  if (aligns_) streams_.join(0);
+  aligns_ = false;
 }
 
 void GradientPass::forward(bool outs) {
-  const bool aligns =
-      std::any_of(m_.weights.begin(), m_.weights.end(), [](const Matrix& weight) { return weight.rows > 0; });
   written_.clear();
-  if (aligns) align_weights();
+  align_weights();
   std::vector<std::vector<std::size_t>> launches;
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     if (i + 1 == blocks_.size() && !outs && !m_.shape.gradient) break;
@@ -92,7 +100,7 @@ void GradientPass::forward(bool outs) {
     if (i < 2 || i + 1 == blocks_.size()) launches = forward_launches(*phases_);  // layers have the same
     for (const std::vector<std::size_t>& launch : launches) forward_launch(launch, outs);
   }
-  if (aligns) streams_.join(0);
+  await_weights();
 }
 
 // The gradient does not need outs.
@@ -153,7 +161,13 @@ policy::NormArguments GradientPass::norm_arguments(const core::Norm& p) const {
 
 void GradientPass::forward(const core::Norm& p) {
   policy::NormArguments a = norm_arguments(p);
-  a.out = out(p.out);
+  const Matrix& to = aligned(p.out.vector);
+  if (to.rows > 0 && p.parts == 1 && products_alone_read(n_, *phases_, p.out)) {
+    written_.insert(to.data);
+    a.out = to.data, a.out_row = to.stride;
+  } else {
+    a.out = out(p.out), a.out_row = a.width;
+  }
   kernels_.norm(stream_, a);
 }
 

@@ -87,8 +87,8 @@ Dim3 heads_grid(std::int64_t keys, const policy::GradientHeadsArguments& a) {
   return gradient_grid(a.sequences * a.heads * policy::HeadTile(static_cast<int>(keys)).tiles(a.channels));
 }
 
-Dim3 gate_grid(std::int64_t values) {
-  return gradient_grid(divide_up(values, policy::kGradientThreads));
+std::int64_t gate_blocks(std::int64_t values) {
+  return divide_up(values, policy::kGradientThreads);
 }
 
 }  // namespace
@@ -106,21 +106,20 @@ void GradientKernels::heads_back(CUstream stream, const core::HeadRecurrence& p,
 }
 
 void GradientKernels::gate(CUstream stream, const policy::GradientGateArguments& a) const {
-  launch(context_, gate_.forward, gate_grid(a.count), {policy::kGradientThreads}, 0, stream, a);
+  enqueue(true, stream, gate_.forward, gate_blocks(a.count), a);
 }
 
 void GradientKernels::gate_back(CUstream stream, const policy::GradientGateArguments& a) const {
-  launch(context_, gate_.back, gate_grid(a.count), {policy::kGradientThreads}, 0, stream, a);
+  enqueue(false, stream, gate_.back, gate_blocks(a.count), a);
 }
 
 void GradientKernels::sigmoid(CUstream stream, const policy::GradientGateArguments& a, bool back) const {
-  launch(context_, back ? sigmoid_.back : sigmoid_.forward, gate_grid(a.count), {policy::kGradientThreads}, 0,
-         stream, a);
+  enqueue(!back, stream, back ? sigmoid_.back : sigmoid_.forward, gate_blocks(a.count), a);
 }
 
 void GradientKernels::means(CUstream stream, const policy::GradientGateArguments& a, bool back) const {
-  launch(context_, back ? means_.back : means_.forward, gate_grid(back ? a.count : a.count / a.part),
-         {policy::kGradientThreads}, 0, stream, a);
+  enqueue(!back, stream, back ? means_.back : means_.forward, gate_blocks(back ? a.count : a.count / a.part),
+          a);
 }
 
 // ---- gates ----

@@ -16,8 +16,9 @@ namespace {
 
 // Rows of a part of a weight's sum: enough for the cost of a tile, few enough for the device to be full.
 constexpr std::int64_t kPartRows = 256, kMostParts = 16;
-// Sums that are as long are shared by the strands of a block of warpgroups.
-constexpr std::int64_t kDeep = 512;
+// Sums that are as long are shared by the strands of a block of warpgroups, and shorter ones where so few
+// columns leave most multiprocessors idle.
+constexpr std::int64_t kDeep = 512, kDeepOfFew = 128, kFewColumns = 2 * policy::kTileColumns;
 // The first architecture whose tensor cores know tf32.
 constexpr int kTf32 = 80;
 // Beyond as many parts, a warp's lanes of one sum share each element.
@@ -182,9 +183,19 @@ std::vector<KernelSpec> gradient_kernels(std::int64_t taps) {
   return all;
 }
 
+namespace {
+
+bool has_recall(const core::Network& network) {
+  const std::vector<const core::Phase*> phases = core::phases_of(network);
+  return std::any_of(phases.begin(), phases.end(),
+                     [](const core::Phase* phase) { return std::holds_alternative<core::Recall>(*phase); });
+}
+
+}  // namespace
+
 GradientKernels::GradientKernels(Context& context, const core::Network& network,
                                  std::optional<ProductUnit> unit)
-    : context_(context) {
+    : context_(context), overlaps_back_(!has_recall(network)) {
   for (const core::Phase* phase : core::phases_of(network)) {
     if (const auto* const p = std::get_if<core::Convolution>(phase)) convolutions_[p->taps] = {};
   }
@@ -251,17 +262,23 @@ std::int64_t cut_tiles(policy::ProductJobs* jobs, int tile_rows) {
   return blocks;
 }
 
-// The longest sum over k of the jobs; 0 where there is one for a weight, whose parts are blocks of their own.
-std::int64_t deepest(const policy::ProductJobs& jobs) {
-  std::int64_t most = 0;
+// Whether strands share the sums: by the longest one and by all columns, which the network decides. The parts
+// of a sum for a weight are blocks of their own.
+bool strands_share(const policy::ProductJobs& jobs) {
+  std::int64_t deepest = 0, columns = 0;
   for (int i = 0; i < jobs.count; ++i) {
     const ProductJob& job = jobs.jobs[i];
-    if (job.product == policy::kWeightProduct) return 0;
+    if (job.product == policy::kWeightProduct) return false;
     std::int64_t depth = 0;
     for (int p = 0; p < job.piece_count; ++p) depth += job.pieces[p].depth;
-    most = std::max(most, depth);
+    deepest = std::max(deepest, depth), columns += job.columns;
   }
-  return most;
+  return deepest >= (columns <= kFewColumns ? kDeepOfFew : kDeep);
+}
+
+// All jobs of a launch are of one sort.
+bool is_forward(const policy::ProductJobs& jobs) {
+  return jobs.jobs[0].product == policy::kForwardProduct;
 }
 
 }  // namespace
@@ -273,7 +290,7 @@ void GradientKernels::run(CUstream stream, const Products& products) const {
     for (std::size_t i = first; i < std::min(all.size(), first + policy::kMostJobs); ++i) {
       jobs.jobs[jobs.count++] = all[i];
     }
-    const bool plain = plain_forward_ != nullptr && jobs.jobs[0].product == policy::kForwardProduct;
+    const bool plain = plain_forward_ != nullptr && is_forward(jobs);
     if (!plain && wide_.own != nullptr) {
       run_wide(stream, jobs);
       continue;
@@ -282,52 +299,46 @@ void GradientKernels::run(CUstream stream, const Products& products) const {
     if (blocks < 2 * std::int64_t{context_.properties().multiprocessors}) {
       blocks = cut_tiles(&jobs, policy::kLowTileRows);
     }
-    launch(context_, plain ? plain_forward_ : product_, gradient_grid(blocks), {policy::kTileThreads}, 0,
-           stream, jobs);
+    enqueue(is_forward(jobs), stream, plain ? plain_forward_ : product_, blocks, jobs, policy::kTileThreads);
   }
 }
 
 void GradientKernels::run_wide(CUstream stream, policy::ProductJobs& jobs) const {
-  const bool shares = deepest(jobs) >= kDeep;
+  const bool shares = strands_share(jobs);
   const int strands = shares ? policy::kMostStrands : 1;
-  launch(context_, shares ? wide_.shared : wide_.own, gradient_grid(cut_tiles(&jobs, policy::kTileRows)),
-         {static_cast<unsigned>(strands * policy::kTileThreads)}, wide_product_bytes(strands), stream, jobs);
+  const std::int64_t blocks = cut_tiles(&jobs, policy::kTileRows);
+  enqueue(is_forward(jobs), stream, shares ? wide_.shared : wide_.own, blocks, jobs,
+          strands * policy::kTileThreads, wide_product_bytes(strands));
 }
 
 void GradientKernels::copy(CUstream stream, const Matrix& from, const Matrix& to) const {
   const policy::CopyRowsArguments a{from.data, to.data,   from.stride,
                                     to.stride, from.rows, static_cast<int>(from.columns)};
-  launch(context_, copy_, gradient_grid(divide_up(from.size(), policy::kGradientThreads)),
-         {policy::kGradientThreads}, 0, stream, a);
+  enqueue(true, stream, copy_, divide_up(from.size(), policy::kGradientThreads), a);
 }
 
 void GradientKernels::norm(CUstream stream, const policy::NormArguments& a) const {
   const CUfunction kernel = a.parts > 1 ? norm_of_parts_.forward : norm_;
-  launch(context_, kernel, gradient_grid(divide_up(a.rows * a.parts, policy::kGradientThreads / 32)),
-         {policy::kGradientThreads}, 0, stream, a);
+  enqueue(true, stream, kernel, divide_up(a.rows * a.parts, policy::kGradientThreads / 32), a);
 }
 
 void GradientKernels::norm_back(CUstream stream, const policy::NormArguments& a) const {
   const CUfunction kernel = a.parts > 1 ? norm_of_parts_.back : norm_back_;
-  launch(context_, kernel, gradient_grid(norm_blocks(a.rows) * a.parts), {policy::kGradientThreads}, 0,
-         stream, a);
+  enqueue(false, stream, kernel, norm_blocks(a.rows) * a.parts, a);
 }
 
 void GradientKernels::convolve(CUstream stream, std::int64_t taps, const policy::ConvolveArguments& a) const {
   const Convolution& kernels = convolutions_.at(taps);
-  launch(context_, kernels.forward,
-         gradient_grid(divide_up(a.sequences * a.seq * a.inner, policy::kGradientThreads)),
-         {policy::kGradientThreads}, 0, stream, a);
+  enqueue(true, stream, kernels.forward, divide_up(a.sequences * a.seq * a.inner, policy::kGradientThreads),
+          a);
   if (a.final_history == nullptr) return;
-  launch(context_, kernels.history, gradient_grid(divide_up(a.sequences * a.inner, policy::kGradientThreads)),
-         {policy::kGradientThreads}, 0, stream, a);
+  enqueue(true, stream, kernels.history, divide_up(a.sequences * a.inner, policy::kGradientThreads), a);
 }
 
 void GradientKernels::convolve_back(CUstream stream, std::int64_t taps,
                                     const policy::ConvolveArguments& a) const {
   const std::int64_t tiles = divide_up(a.inner, policy::kGradientThreads);
-  launch(context_, convolutions_.at(taps).back, gradient_grid(a.sequences * convolve_segments(a.seq) * tiles),
-         {policy::kGradientThreads}, 0, stream, a);
+  enqueue(false, stream, convolutions_.at(taps).back, a.sequences * convolve_segments(a.seq) * tiles, a);
 }
 
 void GradientKernels::add_parts(CUstream stream, const std::vector<policy::PartSum>& all) const {
@@ -340,8 +351,7 @@ void GradientKernels::add_parts(CUstream stream, const std::vector<policy::PartS
       sum.first_block = blocks;
       blocks += divide_up(sum.count, policy::kGradientThreads / sum.strands);
     }
-    if (blocks > 0)
-      launch(context_, sums_, gradient_grid(blocks), {policy::kGradientThreads}, 0, stream, sums);
+    if (blocks > 0) enqueue(false, stream, sums_, blocks, sums);
   }
 }
 

@@ -13,6 +13,7 @@
 
 #include "core/policy/network.hpp"
 #include "cuda/device/context.hpp"
+#include "cuda/divide_up.hpp"
 #include "cuda/jit/kernel_spec.hpp"
 #include "cuda/jit/launch.hpp"
 #include "kernels/policy/gradient_arguments.cuh"
@@ -135,9 +136,7 @@ class GradientKernels {
   // A kernel of policy/gradient_trapezoid.cu, with so many threads.
   template <class Arguments>
   void trapezoid(CUstream stream, const char* entry, std::int64_t threads, const Arguments& arguments) const {
-    const std::int64_t blocks = (threads + policy::kGradientThreads - 1) / policy::kGradientThreads;
-    launch(context_, trapezoid_.at(entry), gradient_grid(blocks), {policy::kGradientThreads}, 0, stream,
-           arguments);
+    enqueue(true, stream, trapezoid_.at(entry), divide_up(threads, policy::kGradientThreads), arguments);
   }
 
  private:
@@ -149,11 +148,26 @@ class GradientKernels {
     CUfunction forward = nullptr, back = nullptr;
   };
   void run_wide(CUstream stream, policy::ProductJobs& jobs) const;
+  // A kernel that takes its turn (kernels/common/launches.cuh), of the forward pass or not.
+  template <class Arguments>
+  void enqueue(bool forward, CUstream stream, CUfunction kernel, std::int64_t blocks,
+               const Arguments& arguments, int threads = policy::kGradientThreads,
+               std::size_t shared_bytes = 0) const {
+    const Dim3 grid = gradient_grid(blocks), block = {static_cast<unsigned>(threads)};
+    if (forward || overlaps_back_) {
+      launch_overlapped(context_, kernel, grid, block, shared_bytes, stream, arguments);
+    } else {
+      launch(context_, kernel, grid, block, shared_bytes, stream, arguments);
+    }
+  }
   void load_heads(const core::Network& network);
   Pair gates(const std::string& entry) const;  // of policy/gradient_gate.cu
   void load_trapezoid();
 
   Context& context_;
+  // Whether launches of the backward pass overlap. Not beside the walks of recurrent cells: blocks that wait
+  // take the place of the sums for weights, which fill what a walk leaves idle.
+  bool overlaps_back_;
   std::map<std::pair<std::int64_t, std::int64_t>, Pair> heads_;  // by their keys and ranks
   Pair gate_, sigmoid_, means_, norm_of_parts_;                  // where a phase needs them
   std::map<std::string, CUfunction> trapezoid_;                  // likewise

@@ -151,6 +151,14 @@ int readers_of(const Block& block, const Span& span) {
                                         [&](const Phase& phase) { return reads_any_of(phase, span); }));
 }
 
+bool products_alone_read(const core::Network& network, const Block& block, const Span& span) {
+  if (span.vector == network.hidden || span.vector == network.outs) return false;
+  return std::all_of(block.begin(), block.end(), [&](const Phase& phase) {
+    const auto* const product = std::get_if<Product>(&phase);
+    return !reads_any_of(phase, span) || (product != nullptr && !is_walked(block, *product));
+  });
+}
+
 const Phase* writer_of(const Block& block, const Span& span) {
   for (const Phase& phase : block) {
     if (overlap(core::writes(phase), span)) return &phase;

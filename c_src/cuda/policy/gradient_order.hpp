@@ -28,6 +28,8 @@ std::vector<std::vector<std::size_t>> forward_launches(const core::Block& block)
 
 // How many phases read some of a span, and the phase that writes it: null where another block does.
 int readers_of(const core::Block& block, const core::Span& span);
+// Whether those are products alone, none of which a walk takes, and no other block reads it.
+bool products_alone_read(const core::Network& network, const core::Block& block, const core::Span& span);
 const core::Phase* writer_of(const core::Block& block, const core::Span& span);
 // The writer where it is of this kind.
 template <class Kind>

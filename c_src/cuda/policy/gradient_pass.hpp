@@ -81,7 +81,9 @@ class GradientPass {
   // What a product reads, in its pieces or aligned: copied for the first product of the pass that reads it.
   std::vector<Matrix> inputs(const core::Product& product) const;
   void align_inputs(const core::Product& product);
+  const Matrix& aligned(core::VectorId id) const;
   void align_weights();
+  void await_weights();
 
   // ---- forward ----
   void forward_launch(const std::vector<std::size_t>& phases, bool outs);
@@ -198,6 +200,7 @@ class GradientPass {
   std::size_t block_ = 0, phase_ = 0;  // where the pass is
   const core::Block* phases_ = nullptr;
   bool frames_ = false;             // their gradient is wanted
+  bool aligns_ = false;             // aligned copies of weights are under way
   std::set<const float*> written_;  // rows of gradients; in the forward pass, aligned rows
   Products input_jobs_, weight_jobs_;
   PartialSums later_parts_;

@@ -111,19 +111,25 @@ Dim3 grid_of(std::int64_t blocks) {
 
 template <class Arguments>
 void enqueue(Context& context, CUstream stream, Walk direction, Cell cell, const Arguments& a,
-             const RecurrentTuning& tuning) {
+             const RecurrentTuning& tuning, WalkBegin begin) {
   if (a.sequences == 0 || a.units == 0) return;
+  const auto run = [&](const KernelSpec& spec, std::int64_t blocks, int threads, std::size_t shared_bytes) {
+    const CUfunction kernel = context.kernels().get(spec, shared_bytes);
+    const Dim3 grid = grid_of(blocks), block = {static_cast<unsigned>(threads)};
+    if (begin == WalkBegin::beside) {
+      launch_overlapped(context, kernel, grid, block, shared_bytes, stream, a);
+    } else {
+      launch(context, kernel, grid, block, shared_bytes, stream, a);
+    }
+  };
   if (!formulas::recurrent(cell)) {
     const char* const entry = direction == Walk::forward ? "recurrent_units" : "recurrent_units_back";
     const std::int64_t threads = a.sequences * a.units;
-    launch(context, context.kernels().get(units_spec(entry, cell)),
-           grid_of((threads + recurrent::kUnitThreads - 1) / recurrent::kUnitThreads),
-           {recurrent::kUnitThreads}, 0, stream, a);
-    return;
+    return run(units_spec(entry, cell), (threads + recurrent::kUnitThreads - 1) / recurrent::kUnitThreads,
+               recurrent::kUnitThreads, 0);
   }
   const RecurrentPlan plan = plan_walk(context.properties(), direction, cell, a.units, a.sequences, tuning);
-  launch(context, context.kernels().get(plan.spec, plan.shared_bytes), grid_of(plan.blocks),
-         {static_cast<unsigned>(plan.threads + plan.gates)}, plan.shared_bytes, stream, a);
+  run(plan.spec, plan.blocks, plan.threads + plan.gates, plan.shared_bytes);
 }
 
 }  // namespace
@@ -161,13 +167,14 @@ RecurrentPlan plan_walk(const DeviceProperties& device, Walk direction, Cell cel
 }
 
 void enqueue_walk(Context& context, CUstream stream, Cell cell, const recurrent::WalkArguments& arguments,
-                  const RecurrentTuning& tuning) {
-  enqueue(context, stream, Walk::forward, cell, arguments, tuning);
+                  const RecurrentTuning& tuning, WalkBegin begin) {
+  enqueue(context, stream, Walk::forward, cell, arguments, tuning, begin);
 }
 
 void enqueue_walk_back(Context& context, CUstream stream, Cell cell,
-                       const recurrent::WalkBackArguments& arguments, const RecurrentTuning& tuning) {
-  enqueue(context, stream, Walk::back, cell, arguments, tuning);
+                       const recurrent::WalkBackArguments& arguments, const RecurrentTuning& tuning,
+                       WalkBegin begin) {
+  enqueue(context, stream, Walk::back, cell, arguments, tuning, begin);
 }
 
 std::vector<KernelSpec> recurrent_kernel_variants() {

@@ -26,6 +26,10 @@ struct RecurrentTuning {
   bool meets = false;
 };
 
+// When a launch begins: when that before it on its stream has ended, or while it still runs, which then must
+// have written neither weights nor initial states.
+enum class WalkBegin { after, beside };
+
 // How walk.cu (back: walk_back.cu) is compiled and launched for a recurrent cell.
 struct RecurrentPlan {
   int team = 1, rows = 1;
@@ -45,9 +49,11 @@ RecurrentPlan plan_walk(const DeviceProperties& device, Walk direction, formulas
 
 // The first call with a plan's kernel compiles it.
 void enqueue_walk(Context& context, CUstream stream, formulas::Cell cell,
-                  const recurrent::WalkArguments& arguments, const RecurrentTuning& tuning = {});
+                  const recurrent::WalkArguments& arguments, const RecurrentTuning& tuning = {},
+                  WalkBegin begin = WalkBegin::after);
 void enqueue_walk_back(Context& context, CUstream stream, formulas::Cell cell,
-                       const recurrent::WalkBackArguments& arguments, const RecurrentTuning& tuning = {});
+                       const recurrent::WalkBackArguments& arguments, const RecurrentTuning& tuning = {},
+                       WalkBegin begin = WalkBegin::after);
 
 // Each kernel in each form, for the test that compiles them.
 std::vector<KernelSpec> recurrent_kernel_variants();

@@ -270,8 +270,6 @@ inline unsigned long long load_system(const unsigned long long* from) {
   return __atomic_load_n(from, __ATOMIC_ACQUIRE);
 }
 inline void fence_system() {}
-inline void await_launch_before() {}
-inline void begin_launch_after() {}
 inline unsigned long long nanoseconds() {
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);
