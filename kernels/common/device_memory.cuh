@@ -40,15 +40,6 @@ EXPHIL_DEVICE void copy_async(void* shared, const void* global, bool valid) {
 #endif
 }
 
-// 16 bytes that exist: fewer instructions.
-EXPHIL_DEVICE void copy_async_four(float* shared, const float* global) {
-#if __CUDA_ARCH__ >= 800
-  const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(shared));
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(global) : "memory");
-#else
-  *reinterpret_cast<float4*>(shared) = *reinterpret_cast<const float4*>(global);
-#endif
-}
 // Of 16 bytes the first `bytes`, a multiple of 4; zeros behind them.
 EXPHIL_DEVICE void copy_async_some(float* shared, const float* global, int bytes) {
 #if __CUDA_ARCH__ >= 800

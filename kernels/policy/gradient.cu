@@ -16,60 +16,23 @@ namespace {
 
 using device::Real;
 
-// What a lane has of a row, every 32nd value: in registers, where the row is not too long for them.
-class LaneValues {
- public:
-  __device__ __forceinline__ LaneValues(const float* x, int width) : x_(x), width_(width) {
-    if (!held()) return;
-#pragma unroll
-    for (int j = 0; j < kMost; ++j) {
-      const int i = 32 * j + thread() % 32;
-      values_[j] = i < width ? x[i] : 0.0f;
-    }
-  }
-
-  // call(i, value) of each.
-  template <class Call>
-  __device__ __forceinline__ void each(Call call) const {
-    if (held()) {
-#pragma unroll
-      for (int j = 0; j < kMost; ++j) {
-        const int i = 32 * j + thread() % 32;
-        if (i < width_) call(i, values_[j]);
-      }
-    } else {
-      for (int i = thread() % 32; i < width_; i += 32) call(i, x_[i]);
-    }
-  }
-
- private:
-  static constexpr int kMost = 16;
-  __device__ __forceinline__ bool held() const {
-    return width_ <= 32 * kMost;
-  }
-
-  const float* const x_;
-  const int width_;
-  float values_[kMost];
-};
-
 struct RowScale {
   float mean, scale;
 };
 
 // Of one row, by a warp.
-__device__ __forceinline__ RowScale row_scale(const NormArguments& args, const LaneValues& x) {
+__device__ __forceinline__ RowScale row_scale(const NormArguments& args, const float* x) {
   const float each = 1.0f / static_cast<float>(args.width);
   float mean = 0.0f;
   if (args.bias != nullptr) {
-    x.each([&](int, float value) { mean = __fadd_rn(mean, value); });
+    for (int i = thread() % 32; i < args.width; i += 32) mean = __fadd_rn(mean, x[i]);
     mean = __fmul_rn(warp_sum(mean), each);
   }
   float sum = 0.0f;
-  x.each([&](int, float given) {
-    const float value = __fsub_rn(given, mean);
+  for (int i = thread() % 32; i < args.width; i += 32) {
+    const float value = __fsub_rn(x[i], mean);
     sum = __fmaf_rn(value, value, sum);
-  });
+  }
   return {mean, rsqrtf(__fmaf_rn(warp_sum(sum), each, args.epsilon))};
 }
 
@@ -117,14 +80,14 @@ template <bool kParts>
 __device__ __forceinline__ void norm(const NormArguments& args) {
   const long long row = static_cast<long long>(blockIdx.x) * (kGradientThreads / 32) + thread() / 32;
   if (row >= (kParts ? args.rows * args.parts : args.rows)) return;
-  const LaneValues x(args.x + row * args.width, args.width);
+  const float* x = args.x + row * args.width;
   float* out = args.out + row * args.out_row;
   const float* const weight = args.weight + (kParts ? row % args.weights * args.width : 0);
   const RowScale s = row_scale(args, x);
-  x.each([&](int i, float value) {
-    const float u = __fmul_rn(__fsub_rn(value, s.mean), s.scale);
+  for (int i = thread() % 32; i < args.width; i += 32) {
+    const float u = __fmul_rn(__fsub_rn(x[i], s.mean), s.scale);
     out[i] = __fmaf_rn(u, __ldg(weight + i), args.bias == nullptr ? 0.0f : __ldg(args.bias + i));
-  });
+  }
 }
 
 // With g = dy weight: dx = scale (g - mean(g) - u mean(g u)); without mean(g) for RMSNorm. A block takes
@@ -138,15 +101,14 @@ __device__ __forceinline__ void norm_back(const NormArguments& args) {
   const float each = 1.0f / static_cast<float>(args.width);
   for (int r = thread() / 32; r < rows; r += kGradientThreads / 32) {
     const long long at = part_row<kParts>(args, first + r, part) * args.width;
-    const LaneValues x(args.x + at, args.width);
-    const float* const dy = args.dy + at;
+    const float *x = args.x + at, *dy = args.dy + at;
     const RowScale s = row_scale(args, x);
     float g_sum = 0.0f, gu_sum = 0.0f;
-    x.each([&](int i, float value) {
+    for (int i = thread() % 32; i < args.width; i += 32) {
       const float g = __fmul_rn(dy[i], __ldg(args.weight + part % args.weights * args.width + i));
       g_sum = __fadd_rn(g_sum, g);
-      gu_sum = __fmaf_rn(g, __fmul_rn(__fsub_rn(value, s.mean), s.scale), gu_sum);
-    });
+      gu_sum = __fmaf_rn(g, __fmul_rn(__fsub_rn(x[i], s.mean), s.scale), gu_sum);
+    }
     const float mean_g = args.bias == nullptr ? 0.0f : __fmul_rn(warp_sum(g_sum), each);
     const float mean_gu = __fmul_rn(warp_sum(gu_sum), each);
     if (thread() % 32 != 0) continue;
@@ -156,7 +118,7 @@ __device__ __forceinline__ void norm_back(const NormArguments& args) {
   for (int i = thread(); i < args.width; i += kGradientThreads) {
     const float weight = __ldg(args.weight + part % args.weights * args.width + i);
     float d_weight = 0.0f, d_bias = 0.0f;
-#pragma unroll 8
+#pragma unroll 4
     for (int r = 0; r < rows; ++r) {
       const long long at = part_row<kParts>(args, first + r, part) * args.width + i;
       const float d = args.dy[at], u = __fmul_rn(__fsub_rn(args.x[at], scales[r][0]), scales[r][1]);

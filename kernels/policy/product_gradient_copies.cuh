@@ -44,38 +44,26 @@ class AlongK {
 
   // A step, of which `left` k exist; zeros behind them.
   __device__ __forceinline__ void copy(int left, float* to) const {
-    if (fours_ && left >= kTileDepth) {
+    left -= own_;
 #pragma unroll
-      for (int i = 0; i < 2; ++i) device::copy_async_four(place(to, i), at_ + i * second_);
-    } else {
-      copy_some(left - own_, to);
+    for (int i = 0; i < 2; ++i) {
+      const float* const from = at_ + i * second_;
+      float* const place = to + (i * kTileThreads + own_thread()) * 4;
+      if (fours_) {
+        device::copy_async_some(place, from, 4 * (left < 0 ? 0 : left < 4 ? left : 4));
+      } else {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) device::copy_async<4>(place + j, from + j, j < left);
+      }
     }
   }
   // Four k of element i.
   __device__ __forceinline__ static void take(const float* from, int i, float (&to)[4]) {
-    const float4 four = *reinterpret_cast<const float4*>(place(from, i));
+    const float4 four = *reinterpret_cast<const float4*>(from + (i * kTileThreads + own_thread()) * 4);
     to[0] = four.x, to[1] = four.y, to[2] = four.z, to[3] = four.w;
   }
 
  private:
-  template <class Float>
-  __device__ __forceinline__ static Float* place(Float* tile, int i) {
-    return tile + (i * kTileThreads + own_thread()) * 4;
-  }
-  // A loop, so that no step executes it in vain: what is short is executed without effect, not jumped over.
-  __device__ __forceinline__ void copy_some(int left, float* to) const {
-#pragma unroll 1
-    for (int i = 0; i < 2; ++i) {
-      const float* const from = at_ + i * second_;
-      if (fours_) {
-        device::copy_async_some(place(to, i), from, 4 * (left < 0 ? 0 : left < 4 ? left : 4));
-      } else {
-#pragma unroll
-        for (int j = 0; j < 4; ++j) device::copy_async<4>(place(to, i) + j, from + j, j < left);
-      }
-    }
-  }
-
   const float* at_ = nullptr;
   int second_ = 0, own_ = 0;
   bool fours_ = false;
@@ -98,13 +86,17 @@ class AcrossK {
 
   // A step, of which `left` k exist.
   __device__ __forceinline__ void copy(int left, float* to) const {
-    if (fours_ && bytes_ == 16 && left >= kTileDepth) {
 #pragma unroll
-      for (int k = 0; k < kTileDepth; k += kApart) {
-        device::copy_async_four(to + place(four(), own() + k), at_ + k * stride_);
+    for (int k = 0; k < kTileDepth; k += kTileDepth / 2) {
+      const int bytes = own() + k < left ? bytes_ : 0;
+      const float* const from = at_ + k * stride_;
+      float* const four = to + place(AcrossK::four(), own() + k);
+      if (fours_) {
+        device::copy_async_some(four, from, bytes);
+      } else {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) device::copy_async<4>(four + j, from + j, 4 * j < bytes);
       }
-    } else {
-      copy_some(left, to);
     }
   }
   // Element i, k. Fours are neighbours. Reads of a warp meet no bank twice where its lanes have neighbours of
@@ -114,22 +106,6 @@ class AcrossK {
   }
 
  private:
-  static constexpr int kApart = kTileDepth / 2;
-
-  __device__ __forceinline__ void copy_some(int left, float* to) const {
-#pragma unroll 1
-    for (int k = 0; k < kTileDepth; k += kApart) {
-      const int bytes = own() + k < left ? bytes_ : 0;
-      const float* const from = at_ + k * stride_;
-      float* const to_four = to + place(four(), own() + k);
-      if (fours_) {
-        device::copy_async_some(to_four, from, bytes);
-      } else {
-#pragma unroll
-        for (int j = 0; j < 4; ++j) device::copy_async<4>(to_four + j, from + j, 4 * j < bytes);
-      }
-    }
-  }
   __device__ __forceinline__ static int four() {
     return own_thread() % 16 * 4;
   }

@@ -93,8 +93,9 @@ class Operand {
     }
   }
   __device__ __forceinline__ void copy_fours(float* tile) const {
-    for_each_four(
-        [&](int i, int k, const float* from) { device::copy_async_four(tile + place<kAlongK>(i, k), from); });
+    for_each_four([&](int i, int k, const float* from) {
+      device::copy_async<16>(tile + place<kAlongK>(i, k), from, true);
+    });
   }
   // Of a tile that is not whole.
   __device__ __forceinline__ void copy_some(float* tile, int left_in_k) const {

@@ -5,8 +5,8 @@
 // MEETS: 1 where all threads wait at the barriers that some need not wait at (RecurrentTuning).
 //
 // Threads of their own compute the gates, so that what they load ahead and keep is not in the way of those
-// that multiply, and the weights' registers not in theirs. They also wait for the launch before, which may
-// still run while the others load weights.
+// that multiply, and the weights' registers not in theirs. Forward they also wait for the launch before,
+// which may still run while the others load weights.
 //
 // Every sum is in an order that UNITS alone decides, or UNITS and TEAM: a sequence has the same bits in any
 // batch.
@@ -27,8 +27,6 @@ constexpr Cell kCell = static_cast<Cell>(CELL);
 constexpr int kGates = formulas::gates_of(kCell), kStates = formulas::states_of(kCell);
 constexpr int kOwn = units_of_block(UNITS, TEAM), kAllThreads = THREADS + GATES;
 static_assert(kOwn * (TEAM - 1) < UNITS, "every block has something to send, so that all wait for it");
-// The next launch may begin when so many frames are left: its blocks take the room of others until then.
-constexpr int kLastFrames = 4;
 // Units that a thread computes the gates of.
 constexpr int kItems = divide_up(ROWS * kOwn, GATES);
 

@@ -77,7 +77,6 @@ extern "C" __global__ void __launch_bounds__(kUnitThreads)
 
 extern "C" __global__ void __launch_bounds__(kUnitThreads)
     recurrent_units_back(const __grid_constant__ WalkBackArguments a) {
-  exphil::device::take_turn();
   const Place place(a.units);
   if (place.sequence >= a.sequences) return;
   Real d;  // of the state after the frame

@@ -12,6 +12,9 @@ namespace {
 // Whether quads of the state are dealt to the slices in turn; else a slice is a run of them.
 constexpr bool kDealt = reads_from_l2(kCell, UNITS, TEAM);
 
+// The next launch may begin when so many frames are left: its blocks take the room of others until then.
+constexpr int kLastFrames = 4;
+
 // A task: a slice of one of the block's units.
 struct WalkSource {
   static constexpr ProductShape kShape = walk_product(kCell, UNITS, TEAM);

@@ -121,13 +121,9 @@ class WalkBack {
   }
 
   __device__ __forceinline__ void compute_gates() const {
-    device::await_launch_before();
     Gates gates(*this);
     team_sync();
-    for (long long t = a_.seq - 1; t >= 0; --t) {
-      if (t == kLastFrames - 1) device::begin_launch_after();
-      gates.frame(t);
-    }
+    for (long long t = a_.seq - 1; t >= 0; --t) gates.frame(t);
     gates.end();
   }
 

@@ -80,9 +80,7 @@ void GradientPass::back(const core::GatedCell& p) {
   }
   a.sequences = m_.shape.sequences, a.seq = m_.shape.seq;
   a.sums_row = p.out.size, a.units = static_cast<int>(p.out.size);
-  // See GradientKernels::overlaps_back_.
-  const WalkBegin begin = formulas::recurrent(p.cell) ? WalkBegin::after : WalkBegin::beside;
-  enqueue_walk_back(context_, stream_, p.cell, a, {}, begin);
+  enqueue_walk_back(context_, stream_, p.cell, a);
   settle();
 }
 

@@ -185,17 +185,18 @@ std::vector<KernelSpec> gradient_kernels(std::int64_t taps) {
 
 namespace {
 
-bool has_recall(const core::Network& network) {
+bool has_cells(const core::Network& network) {
   const std::vector<const core::Phase*> phases = core::phases_of(network);
-  return std::any_of(phases.begin(), phases.end(),
-                     [](const core::Phase* phase) { return std::holds_alternative<core::Recall>(*phase); });
+  return std::any_of(phases.begin(), phases.end(), [](const core::Phase* phase) {
+    return std::holds_alternative<core::GatedCell>(*phase);
+  });
 }
 
 }  // namespace
 
 GradientKernels::GradientKernels(Context& context, const core::Network& network,
                                  std::optional<ProductUnit> unit)
-    : context_(context), overlaps_back_(!has_recall(network)) {
+    : context_(context), overlaps_back_(!has_cells(network)) {
   for (const core::Phase* phase : core::phases_of(network)) {
     if (const auto* const p = std::get_if<core::Convolution>(phase)) convolutions_[p->taps] = {};
   }

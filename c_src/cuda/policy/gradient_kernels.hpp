@@ -165,8 +165,8 @@ class GradientKernels {
   void load_trapezoid();
 
   Context& context_;
-  // Whether launches of the backward pass overlap. Not beside the walks of recurrent cells: blocks that wait
-  // take the place of the sums for weights, which fill what a walk leaves idle.
+  // Whether launches of the backward pass overlap. Not beside gated cells, whose gradient takes 2 to 7%
+  // longer where they do.
   bool overlaps_back_;
   std::map<std::pair<std::int64_t, std::int64_t>, Pair> heads_;  // by their keys and ranks
   Pair gate_, sigmoid_, means_, norm_of_parts_;                  // where a phase needs them

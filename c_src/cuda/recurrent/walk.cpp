@@ -172,9 +172,8 @@ void enqueue_walk(Context& context, CUstream stream, Cell cell, const recurrent:
 }
 
 void enqueue_walk_back(Context& context, CUstream stream, Cell cell,
-                       const recurrent::WalkBackArguments& arguments, const RecurrentTuning& tuning,
-                       WalkBegin begin) {
-  enqueue(context, stream, Walk::back, cell, arguments, tuning, begin);
+                       const recurrent::WalkBackArguments& arguments, const RecurrentTuning& tuning) {
+  enqueue(context, stream, Walk::back, cell, arguments, tuning, WalkBegin::after);
 }
 
 std::vector<KernelSpec> recurrent_kernel_variants() {

@@ -26,8 +26,8 @@ struct RecurrentTuning {
   bool meets = false;
 };
 
-// When a launch begins: when that before it on its stream has ended, or while it still runs, which then must
-// have written neither weights nor initial states.
+// When a walk begins: after the launch before it on its stream, or beside that, which then must not write
+// weights, biases or initial states. Back it begins after.
 enum class WalkBegin { after, beside };
 
 // How walk.cu (back: walk_back.cu) is compiled and launched for a recurrent cell.
@@ -52,8 +52,7 @@ void enqueue_walk(Context& context, CUstream stream, formulas::Cell cell,
                   const recurrent::WalkArguments& arguments, const RecurrentTuning& tuning = {},
                   WalkBegin begin = WalkBegin::after);
 void enqueue_walk_back(Context& context, CUstream stream, formulas::Cell cell,
-                       const recurrent::WalkBackArguments& arguments, const RecurrentTuning& tuning = {},
-                       WalkBegin begin = WalkBegin::after);
+                       const recurrent::WalkBackArguments& arguments, const RecurrentTuning& tuning = {});
 
 // Each kernel in each form, for the test that compiles them.
 std::vector<KernelSpec> recurrent_kernel_variants();
