@@ -106,20 +106,21 @@ void GradientKernels::heads_back(CUstream stream, const core::HeadRecurrence& p,
 }
 
 void GradientKernels::gate(CUstream stream, const policy::GradientGateArguments& a) const {
-  enqueue(true, stream, gate_.forward, gate_blocks(a.count), a);
+  enqueue(Pass::forward, stream, gate_.forward, gate_blocks(a.count), a);
 }
 
 void GradientKernels::gate_back(CUstream stream, const policy::GradientGateArguments& a) const {
-  enqueue(false, stream, gate_.back, gate_blocks(a.count), a);
+  enqueue(Pass::back, stream, gate_.back, gate_blocks(a.count), a);
 }
 
 void GradientKernels::sigmoid(CUstream stream, const policy::GradientGateArguments& a, bool back) const {
-  enqueue(!back, stream, back ? sigmoid_.back : sigmoid_.forward, gate_blocks(a.count), a);
+  enqueue(back ? Pass::back : Pass::forward, stream, back ? sigmoid_.back : sigmoid_.forward,
+          gate_blocks(a.count), a);
 }
 
 void GradientKernels::means(CUstream stream, const policy::GradientGateArguments& a, bool back) const {
-  enqueue(!back, stream, back ? means_.back : means_.forward, gate_blocks(back ? a.count : a.count / a.part),
-          a);
+  enqueue(back ? Pass::back : Pass::forward, stream, back ? means_.back : means_.forward,
+          gate_blocks(back ? a.count : a.count / a.part), a);
 }
 
 // ---- gates ----

@@ -278,8 +278,8 @@ bool strands_share(const policy::ProductJobs& jobs) {
 }
 
 // All jobs of a launch are of one sort.
-bool is_forward(const policy::ProductJobs& jobs) {
-  return jobs.jobs[0].product == policy::kForwardProduct;
+Pass pass_of(const policy::ProductJobs& jobs) {
+  return jobs.jobs[0].product == policy::kForwardProduct ? Pass::forward : Pass::back;
 }
 
 }  // namespace
@@ -291,7 +291,7 @@ void GradientKernels::run(CUstream stream, const Products& products) const {
     for (std::size_t i = first; i < std::min(all.size(), first + policy::kMostJobs); ++i) {
       jobs.jobs[jobs.count++] = all[i];
     }
-    const bool plain = plain_forward_ != nullptr && is_forward(jobs);
+    const bool plain = plain_forward_ != nullptr && pass_of(jobs) == Pass::forward;
     if (!plain && wide_.own != nullptr) {
       run_wide(stream, jobs);
       continue;
@@ -300,7 +300,7 @@ void GradientKernels::run(CUstream stream, const Products& products) const {
     if (blocks < 2 * std::int64_t{context_.properties().multiprocessors}) {
       blocks = cut_tiles(&jobs, policy::kLowTileRows);
     }
-    enqueue(is_forward(jobs), stream, plain ? plain_forward_ : product_, blocks, jobs, policy::kTileThreads);
+    enqueue(pass_of(jobs), stream, plain ? plain_forward_ : product_, blocks, jobs, policy::kTileThreads);
   }
 }
 
@@ -308,38 +308,39 @@ void GradientKernels::run_wide(CUstream stream, policy::ProductJobs& jobs) const
   const bool shares = strands_share(jobs);
   const int strands = shares ? policy::kMostStrands : 1;
   const std::int64_t blocks = cut_tiles(&jobs, policy::kTileRows);
-  enqueue(is_forward(jobs), stream, shares ? wide_.shared : wide_.own, blocks, jobs,
+  enqueue(pass_of(jobs), stream, shares ? wide_.shared : wide_.own, blocks, jobs,
           strands * policy::kTileThreads, wide_product_bytes(strands));
 }
 
 void GradientKernels::copy(CUstream stream, const Matrix& from, const Matrix& to) const {
   const policy::CopyRowsArguments a{from.data, to.data,   from.stride,
                                     to.stride, from.rows, static_cast<int>(from.columns)};
-  enqueue(true, stream, copy_, divide_up(from.size(), policy::kGradientThreads), a);
+  enqueue(Pass::forward, stream, copy_, divide_up(from.size(), policy::kGradientThreads), a);
 }
 
 void GradientKernels::norm(CUstream stream, const policy::NormArguments& a) const {
   const CUfunction kernel = a.parts > 1 ? norm_of_parts_.forward : norm_;
-  enqueue(true, stream, kernel, divide_up(a.rows * a.parts, policy::kGradientThreads / 32), a);
+  enqueue(Pass::forward, stream, kernel, divide_up(a.rows * a.parts, policy::kGradientThreads / 32), a);
 }
 
 void GradientKernels::norm_back(CUstream stream, const policy::NormArguments& a) const {
   const CUfunction kernel = a.parts > 1 ? norm_of_parts_.back : norm_back_;
-  enqueue(false, stream, kernel, norm_blocks(a.rows) * a.parts, a);
+  enqueue(Pass::back, stream, kernel, norm_blocks(a.rows) * a.parts, a);
 }
 
 void GradientKernels::convolve(CUstream stream, std::int64_t taps, const policy::ConvolveArguments& a) const {
   const Convolution& kernels = convolutions_.at(taps);
-  enqueue(true, stream, kernels.forward, divide_up(a.sequences * a.seq * a.inner, policy::kGradientThreads),
-          a);
+  enqueue(Pass::forward, stream, kernels.forward,
+          divide_up(a.sequences * a.seq * a.inner, policy::kGradientThreads), a);
   if (a.final_history == nullptr) return;
-  enqueue(true, stream, kernels.history, divide_up(a.sequences * a.inner, policy::kGradientThreads), a);
+  enqueue(Pass::forward, stream, kernels.history, divide_up(a.sequences * a.inner, policy::kGradientThreads),
+          a);
 }
 
 void GradientKernels::convolve_back(CUstream stream, std::int64_t taps,
                                     const policy::ConvolveArguments& a) const {
   const std::int64_t tiles = divide_up(a.inner, policy::kGradientThreads);
-  enqueue(false, stream, convolutions_.at(taps).back, a.sequences * convolve_segments(a.seq) * tiles, a);
+  enqueue(Pass::back, stream, convolutions_.at(taps).back, a.sequences * convolve_segments(a.seq) * tiles, a);
 }
 
 void GradientKernels::add_parts(CUstream stream, const std::vector<policy::PartSum>& all) const {
@@ -352,7 +353,7 @@ void GradientKernels::add_parts(CUstream stream, const std::vector<policy::PartS
       sum.first_block = blocks;
       blocks += divide_up(sum.count, policy::kGradientThreads / sum.strands);
     }
-    if (blocks > 0) enqueue(false, stream, sums_, blocks, sums);
+    if (blocks > 0) enqueue(Pass::back, stream, sums_, blocks, sums);
   }
 }
 

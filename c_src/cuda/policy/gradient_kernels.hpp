@@ -104,6 +104,9 @@ std::vector<KernelSpec> gradient_kernels(std::int64_t taps);
 std::vector<KernelSpec> gradient_head_kernels(std::int64_t keys, std::int64_t ranks);
 std::vector<KernelSpec> gradient_trapezoid_kernels();
 
+// What a launch is part of.
+enum class Pass { forward, back };
+
 class GradientKernels {
  public:
   // Compiles and loads what the network's phases need. Products are on the device's best unit, or on another
@@ -133,10 +136,12 @@ class GradientKernels {
   void gate_back(CUstream stream, const policy::GradientGateArguments& arguments) const;
   void sigmoid(CUstream stream, const policy::GradientGateArguments& arguments, bool back) const;
   void means(CUstream stream, const policy::GradientGateArguments& arguments, bool back) const;
-  // A kernel of policy/gradient_trapezoid.cu, with so many threads.
+  // A kernel of policy/gradient_trapezoid.cu, with so many threads; of either pass: no trunk has gated cells
+  // beside it.
   template <class Arguments>
   void trapezoid(CUstream stream, const char* entry, std::int64_t threads, const Arguments& arguments) const {
-    enqueue(true, stream, trapezoid_.at(entry), divide_up(threads, policy::kGradientThreads), arguments);
+    enqueue(Pass::forward, stream, trapezoid_.at(entry), divide_up(threads, policy::kGradientThreads),
+            arguments);
   }
 
  private:
@@ -148,13 +153,12 @@ class GradientKernels {
     CUfunction forward = nullptr, back = nullptr;
   };
   void run_wide(CUstream stream, policy::ProductJobs& jobs) const;
-  // A kernel that takes its turn (kernels/common/launches.cuh), of the forward pass or not.
+  // A kernel that takes its turn (kernels/common/launches.cuh).
   template <class Arguments>
-  void enqueue(bool forward, CUstream stream, CUfunction kernel, std::int64_t blocks,
-               const Arguments& arguments, int threads = policy::kGradientThreads,
-               std::size_t shared_bytes = 0) const {
+  void enqueue(Pass pass, CUstream stream, CUfunction kernel, std::int64_t blocks, const Arguments& arguments,
+               int threads = policy::kGradientThreads, std::size_t shared_bytes = 0) const {
     const Dim3 grid = gradient_grid(blocks), block = {static_cast<unsigned>(threads)};
-    if (forward || overlaps_back_) {
+    if (pass == Pass::forward || overlaps_back_) {
       launch_overlapped(context_, kernel, grid, block, shared_bytes, stream, arguments);
     } else {
       launch(context_, kernel, grid, block, shared_bytes, stream, arguments);

@@ -43,8 +43,8 @@ core::ScanShape scan_shape(const core::SelectiveScan& scan, const GradientShape&
 struct GradientBlock {
   std::vector<VectorRows> vectors;  // by their ids; hidden: as the block finds it
   VectorRows hidden;                // as the block leaves it
-  // By vector: a copy, for products, of rows whose size is no multiple of 16 bytes, to rows that begin at
-  // such multiples. Empty where no large product reads all of the vector.
+  // By vector, for products: rows that begin at multiples of 16 bytes, where their size is none. Copies, or
+  // what a norm writes there and not into `vectors`. Empty where no large product reads all of the vector.
   std::vector<Matrix> aligned;
   std::vector<Matrix> active_dt;    // by phase: of a scan of policy/gradient_scan.cu that activates dt itself
   std::vector<Matrix> cell_states;  // by phase: a state of a cell before each frame, where no recall has it
