@@ -72,9 +72,8 @@ constexpr int kGradientThreads = 256;
 constexpr int kNormRows = 16;       // of a block of policy_gradient_norm_back
 constexpr int kConvolveSteps = 32;  // time steps of a thread of policy_gradient_convolve_back
 
-// x, out, dy and dx: {rows, width}; rows of `out` are out_row apart. With u = (x - mean) scale: out = u
-// weight
-// + bias; RMSNorm has mean 0.
+// x, out, dy and dx: {rows, width}; rows of `out` are out_row apart. With u = (x - mean) scale:
+// out = u weight + bias; RMSNorm has mean 0.
 struct NormArguments {
   const float *x, *weight, *bias;  // bias: null for RMSNorm
   float* out;

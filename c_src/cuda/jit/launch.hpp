@@ -63,6 +63,19 @@ void launch_overlapped(Context& context, CUfunction function, Dim3 grid, Dim3 bl
   context.check(driver().cuLaunchKernelEx(&config, function, pointers, nullptr), "cuLaunchKernelEx");
 }
 
+// When a launch begins: when the one before it in the stream has ended, or beside that one (above).
+enum class Begin { after, beside };
+
+template <class... Args>
+void launch(Begin begin, Context& context, CUfunction function, Dim3 grid, Dim3 block,
+            std::size_t shared_bytes, CUstream stream, const Args&... args) {
+  if (begin == Begin::beside) {
+    launch_overlapped(context, function, grid, block, shared_bytes, stream, args...);
+  } else {
+    launch(context, function, grid, block, shared_bytes, stream, args...);
+  }
+}
+
 // A cooperative launch: all blocks are resident together, so that they may wait for each other.
 template <class... Args>
 void launch_cooperative(Context& context, CUfunction function, Dim3 grid, Dim3 block,

@@ -60,7 +60,7 @@ void GradientPass::forward(const core::GatedCell& p) {
   a.out = out(p.out);
   a.sequences = m_.shape.sequences, a.seq = m_.shape.seq;
   a.sums_row = p.out.size, a.units = static_cast<int>(p.out.size);
-  enqueue_walk(context_, stream_, p.cell, a, {}, WalkBegin::beside);
+  enqueue_walk(context_, stream_, p.cell, a, {}, Begin::beside);
 }
 
 void GradientPass::back(const core::GatedCell& p) {

@@ -157,12 +157,9 @@ class GradientKernels {
   template <class Arguments>
   void enqueue(Pass pass, CUstream stream, CUfunction kernel, std::int64_t blocks, const Arguments& arguments,
                int threads = policy::kGradientThreads, std::size_t shared_bytes = 0) const {
-    const Dim3 grid = gradient_grid(blocks), block = {static_cast<unsigned>(threads)};
-    if (pass == Pass::forward || overlaps_back_) {
-      launch_overlapped(context_, kernel, grid, block, shared_bytes, stream, arguments);
-    } else {
-      launch(context_, kernel, grid, block, shared_bytes, stream, arguments);
-    }
+    const Begin begin = pass == Pass::forward || overlaps_back_ ? Begin::beside : Begin::after;
+    launch(begin, context_, kernel, gradient_grid(blocks), {static_cast<unsigned>(threads)}, shared_bytes,
+           stream, arguments);
   }
   void load_heads(const core::Network& network);
   Pair gates(const std::string& entry) const;  // of policy/gradient_gate.cu

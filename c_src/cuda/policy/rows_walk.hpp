@@ -157,11 +157,8 @@ class RowKernels::Walk {
   void start(CUfunction kernel, Dim3 grid, int threads, const Arguments& arguments, long long shared = 0) {
     const Dim3 block{static_cast<unsigned>(threads)};
     const auto bytes = static_cast<std::size_t>(shared);
-    if (first_) {
-      launch(k_.context_, kernel, grid, block, bytes, stream_, arguments);
-    } else {
-      launch_overlapped(k_.context_, kernel, grid, block, bytes, stream_, arguments);
-    }
+    launch(first_ ? Begin::after : Begin::beside, k_.context_, kernel, grid, block, bytes, stream_,
+           arguments);
     first_ = false;
   }
 

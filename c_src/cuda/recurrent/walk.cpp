@@ -111,16 +111,12 @@ Dim3 grid_of(std::int64_t blocks) {
 
 template <class Arguments>
 void enqueue(Context& context, CUstream stream, Walk direction, Cell cell, const Arguments& a,
-             const RecurrentTuning& tuning, WalkBegin begin) {
+             const RecurrentTuning& tuning, Begin begin) {
   if (a.sequences == 0 || a.units == 0) return;
   const auto run = [&](const KernelSpec& spec, std::int64_t blocks, int threads, std::size_t shared_bytes) {
     const CUfunction kernel = context.kernels().get(spec, shared_bytes);
-    const Dim3 grid = grid_of(blocks), block = {static_cast<unsigned>(threads)};
-    if (begin == WalkBegin::beside) {
-      launch_overlapped(context, kernel, grid, block, shared_bytes, stream, a);
-    } else {
-      launch(context, kernel, grid, block, shared_bytes, stream, a);
-    }
+    launch(begin, context, kernel, grid_of(blocks), {static_cast<unsigned>(threads)}, shared_bytes, stream,
+           a);
   };
   if (!formulas::recurrent(cell)) {
     const char* const entry = direction == Walk::forward ? "recurrent_units" : "recurrent_units_back";
@@ -167,13 +163,13 @@ RecurrentPlan plan_walk(const DeviceProperties& device, Walk direction, Cell cel
 }
 
 void enqueue_walk(Context& context, CUstream stream, Cell cell, const recurrent::WalkArguments& arguments,
-                  const RecurrentTuning& tuning, WalkBegin begin) {
+                  const RecurrentTuning& tuning, Begin begin) {
   enqueue(context, stream, Walk::forward, cell, arguments, tuning, begin);
 }
 
 void enqueue_walk_back(Context& context, CUstream stream, Cell cell,
                        const recurrent::WalkBackArguments& arguments, const RecurrentTuning& tuning) {
-  enqueue(context, stream, Walk::back, cell, arguments, tuning, WalkBegin::after);
+  enqueue(context, stream, Walk::back, cell, arguments, tuning, Begin::after);
 }
 
 std::vector<KernelSpec> recurrent_kernel_variants() {

@@ -14,6 +14,7 @@
 
 #include "cuda/device/context.hpp"
 #include "cuda/jit/kernel_spec.hpp"
+#include "cuda/jit/launch.hpp"
 #include "kernels/recurrent/arguments.cuh"
 
 namespace exphil::cuda {
@@ -25,10 +26,6 @@ struct RecurrentTuning {
   // All threads wait at barriers where some need only come: for racecheck, which reports hazards otherwise.
   bool meets = false;
 };
-
-// When a walk begins: after the launch before it on its stream, or beside that, which then must not write
-// weights, biases or initial states. Back it begins after.
-enum class WalkBegin { after, beside };
 
 // How walk.cu (back: walk_back.cu) is compiled and launched for a recurrent cell.
 struct RecurrentPlan {
@@ -47,10 +44,11 @@ enum class Walk { forward, back };
 RecurrentPlan plan_walk(const DeviceProperties& device, Walk direction, formulas::Cell cell, int units,
                         std::int64_t sequences, const RecurrentTuning& tuning = {});
 
-// The first call with a plan's kernel compiles it.
+// The first call with a plan's kernel compiles it. Beside the launch before it a walk reads weights, biases
+// and initial states, which that one then must not write; back it begins after.
 void enqueue_walk(Context& context, CUstream stream, formulas::Cell cell,
                   const recurrent::WalkArguments& arguments, const RecurrentTuning& tuning = {},
-                  WalkBegin begin = WalkBegin::after);
+                  Begin begin = Begin::after);
 void enqueue_walk_back(Context& context, CUstream stream, formulas::Cell cell,
                        const recurrent::WalkBackArguments& arguments, const RecurrentTuning& tuning = {});
 

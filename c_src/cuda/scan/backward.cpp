@@ -165,11 +165,8 @@ class Launches {
   template <class Arguments>
   void stage(const BackwardStage& stage, const Arguments& all) {
     const CUfunction function = context_.kernels().get(stage.spec, stage.shared_bytes);
-    if (first_) {
-      launch(context_, function, stage.grid, stage.block, stage.shared_bytes, stream_, all);
-    } else {
-      launch_overlapped(context_, function, stage.grid, stage.block, stage.shared_bytes, stream_, all);
-    }
+    launch(first_ ? Begin::after : Begin::beside, context_, function, stage.grid, stage.block,
+           stage.shared_bytes, stream_, all);
     first_ = false;
   }
 
