@@ -17,6 +17,7 @@
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/error.hpp"
 #include "core/session/session.hpp"
+#include "core/session/session_group.hpp"
 #include "core/trunk/load.hpp"
 #include "cuda/device/context.hpp"
 #include "cuda/policy/loader.hpp"
@@ -115,7 +116,20 @@ class Bench {
       if (!options.armed) continue;
       time("session step, armed", 3000, [&] { test::step_without_waiting(armed, next(), out_.data()); });
     }
-    time("window session, step", 500, [&] { windows.step(next(), out_.data()); });
+    time("window session, step", 2000, [&] { test::step_without_waiting(windows, next(), out_.data()); });
+    for (const std::int64_t count : {2, 4, 8}) windows_together(count, of_window);
+  }
+  void windows_together(std::int64_t count, const core::SessionOptions& options) {
+    std::vector<std::unique_ptr<core::Session>> sessions;
+    std::vector<core::Session*> each;
+    for (std::int64_t i = 0; i < count; ++i) {
+      sessions.push_back(std::make_unique<core::Session>(policy_, options));
+      each.push_back(sessions.back().get());
+    }
+    core::SessionGroup group(each);
+    group.keep();
+    time(core::message("step of ", count, " window sessions").c_str(), 500,
+         [&] { group.step(next(), out_.data()); });
   }
 
   const std::shared_ptr<Policy> policy_;

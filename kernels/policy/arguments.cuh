@@ -233,6 +233,8 @@ struct CellWalkArguments : CellArguments {
   unsigned number;
   const unsigned long long* tagged_x;
   unsigned long long* tagged_out;
+  // Of one sequence whose args.x are a ring: the x of row i are in row (first_slot + i) % slots. 0: row i.
+  int first_slot, slots;
 };
 
 // policy/product_follow.cu: the product of outputs of a walk, {rows, units}, while they are made.

@@ -63,7 +63,7 @@ class PolicyCell {
         made.words[kGate] = load_system(place_of_x<kGate>(row, unit));
       });
     } else {
-      load_x(args_, row, unit, made.x);
+      load_x(args_, slot_of(row), unit, made.x);
     }
     if (kIt.adds) made.old = *out_place(args_, row, unit);
     return made;
@@ -108,6 +108,11 @@ class PolicyCell {
 
  private:
   using It = PhaseProduct<kRecurrent>;
+
+  __device__ __forceinline__ long long slot_of(long long row) const {
+    const long long at = row + args_.first_slot;
+    return args_.slots != 0 && at >= args_.slots ? at - args_.slots : at;
+  }
 
   template <class Call>
   static __device__ __forceinline__ void for_each_gate(Call call) {

@@ -41,6 +41,20 @@ struct RingWindows {
   const float* obs = nullptr;  // {fresh, d_input}
 };
 
+// A frame of a session with a window in two parts, for a caller that must not wait until the device has
+// computed it: as SplitStep.
+class SplitWindow {
+ public:
+  virtual ~SplitWindow() = default;
+  // Sends the fresh frames of one window to the device; obs is not read after this returns. Throws WouldWait
+  // where that may take long now. Where it throws, no frame is in progress.
+  virtual void begin(const RingWindows& window) = 0;
+  // Waits for the answer at most so long. Where it has come: writes `out`, {d_output}, ends the frame and
+  // returns true. Where it throws, the frame has ended.
+  virtual bool finish_within(std::chrono::microseconds time, float* out) = 0;
+  virtual void finish(float* out) = 0;
+};
+
 // The part of a session's last frames that does not depend on where a window starts: kept_of_frame()
 // (core/policy/network.hpp) of each frame, in the policy's memory. Frame t is in slot t modulo the number of
 // slots. The policy outlives its use; freed from any thread.
@@ -50,6 +64,9 @@ class FrameRing {
   // Puts the fresh frames into the ring and answers the windows, with the bits of Policy::window(): {count,
   // d_output}. One call at a time. Where it throws, the slots of the fresh frames are unset.
   virtual void answer(const RingWindows& windows, float* out) = 0;
+  // The same of one window in two parts; null where a caller has to wait. Where any of them throws, the slots
+  // of the fresh frames are unset. Part of the ring, whose end drops a frame in progress.
+  virtual SplitWindow* split() { return nullptr; }
 };
 
 // One of several windows that are answered together, each of an agent of its own.

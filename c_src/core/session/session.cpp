@@ -34,6 +34,7 @@ Session::Session(std::shared_ptr<Policy> policy, const SessionOptions& options,
   if (options.window > 0) {
     window_.emplace(policy_->config().d_input, options.window, options.pad, options.history);
     ring_ = policy_->new_ring(window_->capacity());
+    if (ring_) split_window_ = ring_->split();
   } else {
     split_ = options.armed ? policy_->armed_step() : policy_->split_step();
   }
@@ -86,11 +87,22 @@ void Session::step_locked(const float* obs, float* out) {
   history_.advance();
 }
 
+// Of a window's frame that has been pushed.
+template <class Work>
+void Session::or_undo_push(Work work) {
+  try {
+    work();
+  } catch (...) {
+    window_->undo(1);
+    throw;
+  }
+}
+
 void Session::step_split(Lock& lock, const float* obs, float* out, Noise* noise) {
   frame_arrived();
-  split_->begin(*history_.state(), *history_.state(1), obs);
+  begin_split(obs);
   if (noise != nullptr) prepare_noise_locked(noise);
-  if (split_->finish_within(kPatience, out)) return history_.advance();
+  if (finish_split_within(kPatience, out)) return;
   std::shared_ptr<LateFrame> late;
   try {
     late = std::make_shared<LateFrame>(*this, noise != nullptr);
@@ -101,19 +113,37 @@ void Session::step_split(Lock& lock, const float* obs, float* out, Noise* noise)
   throw Late{std::move(late)};
 }
 
+void Session::begin_split(const float* obs) {
+  if (!window_) return split_->begin(*history_.state(), *history_.state(1), obs);
+  window_->push(obs);
+  or_undo_push([&] { split_window_->begin(window_->ring_windows(1)); });
+}
+
+bool Session::finish_split_within(std::chrono::microseconds time, float* out) {
+  if (!window_) {
+    if (!split_->finish_within(time, out)) return false;
+  } else {
+    bool there = false;
+    or_undo_push([&] { there = split_window_->finish_within(time, out); });
+    if (!there) return false;
+    window_->set_held(window_->ring_windows(1));
+  }
+  return history_.advance(), true;
+}
+
 void Session::finish_split(float* out) {
-  split_->finish(out);
+  if (!window_) {
+    split_->finish(out);
+  } else {
+    or_undo_push([&] { split_window_->finish(out); });
+    window_->set_held(window_->ring_windows(1));
+  }
   history_.advance();
 }
 
 void Session::step_window(const float* obs, float* out) {
   window_->push(obs);
-  try {
-    answer_windows(*window_, 1, out);
-  } catch (...) {
-    window_->undo(1);
-    throw;
-  }
+  or_undo_push([&] { answer_windows(*window_, 1, out); });
 }
 
 void Session::answer_windows(FrameWindow& window, std::int64_t count, float* out) {
@@ -145,7 +175,7 @@ Action Session::choose_locked(const float* logits) {
 void Session::step(const float* obs, float* out, bool may_wait) {
   Lock lock = lock_for_step(may_wait);
   acts_.store(false, std::memory_order_relaxed);
-  if (may_wait || !split_) return step_locked(obs, out);
+  if (may_wait || !splits_frames()) return step_locked(obs, out);
   step_split(lock, obs, out, nullptr);
 }
 
@@ -153,7 +183,7 @@ Action Session::act(const float* obs, float* logits, bool may_wait) {
   require_controller(policy_->config(), "session");
   Lock lock = lock_for_step(may_wait);
   acts_.store(true, std::memory_order_relaxed);
-  if (may_wait || !split_) {
+  if (may_wait || !splits_frames()) {
     step_locked(obs, logits);
     return choose_locked(logits);
   }

@@ -115,7 +115,7 @@ class alignas(64) Session {
   void tell_when_it_ends(const std::shared_ptr<SessionWatcher>& watcher);
 
   // Whether step and act may be called with may_wait = false on a policy that waits for a device.
-  bool splits_frames() const { return split_ != nullptr; }
+  bool splits_frames() const { return split_ != nullptr || split_window_ != nullptr; }
 
   // Expects frames at this rate from now on, or none where it is 0; see pace.hpp. Throws as Pace does;
   // nothing has changed then.
@@ -163,7 +163,11 @@ class alignas(64) Session {
   // A frame of a call that may not wait. Throws Late, and has given up the lock then. noise: null where the
   // frame chooses no action; prepared here, while the device computes.
   void step_split(Lock& lock, const float* obs, float* out, Noise* noise);
+  void begin_split(const float* obs);
+  bool finish_split_within(std::chrono::microseconds time, float* out);
   void finish_split(float* out);
+  template <class Work>
+  void or_undo_push(Work work);
   void step_window(const float* obs, float* out);
   // The answers of the windows that end at the last `count` frames of `window`, through the ring. Where it
   // throws, the ring lacks the frames that `window` does not call held.
@@ -190,8 +194,10 @@ class alignas(64) Session {
   std::shared_ptr<Gatherer> gatherer_;
   const PlayRules rules_;
   std::optional<FrameWindow> window_;
-  std::unique_ptr<FrameRing> ring_;   // what the policy keeps of these frames
-  std::unique_ptr<SplitStep> split_;  // null where frames are computed in the calling thread, or windows
+  std::unique_ptr<FrameRing> ring_;  // what the policy keeps of these frames
+  // Null where frames are computed in the calling thread, and split_ where they have windows.
+  std::unique_ptr<SplitStep> split_;
+  SplitWindow* split_window_ = nullptr;  // of the ring
 
   std::mutex watchers_mutex_;
   std::vector<std::weak_ptr<SessionWatcher>> watchers_;

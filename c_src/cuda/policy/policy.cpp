@@ -24,6 +24,7 @@
 #include "cuda/policy/split_step.hpp"
 #include "cuda/policy/state_arena.hpp"
 #include "cuda/policy/team.hpp"
+#include "cuda/policy/walked_windows.hpp"
 #include "cuda/policy/window.hpp"
 #include "cuda/policy/window_ring.hpp"
 
@@ -54,6 +55,7 @@ class CudaPolicy : public core::Policy {
         rows_(*context_, dims_, tuning_, weights),
         windows_(context_, dims_, tuning_, rows_, stream_),
         slices_(context_, dims_, rows_, tuning_, stream_),
+        walked_(context_, dims_, tuning_, rows_, *this),
         batches_(context_, dims_, rows_, tuning_, *arena_, stream_, slices_, fused_.limit()) {
     warm_up();
   }
@@ -66,7 +68,7 @@ class CudaPolicy : public core::Policy {
   bool on_device() const override { return true; }
   std::size_t resident_bytes() const override {
     return fused_.resident_bytes() + rows_.resident_bytes() + windows_.resident_bytes() +
-           arena_->held_bytes() + batches_.group_bytes();
+           walked_.resident_bytes() + arena_->held_bytes() + batches_.group_bytes();
   }
 
   std::unique_ptr<core::State> new_state() override;
@@ -119,6 +121,7 @@ class CudaPolicy : public core::Policy {
   RowKernels rows_;
   WindowKernel windows_;
   SlicePipeline slices_;
+  WalkedWindows walked_;
   AgentBatches batches_;
 };
 
@@ -298,14 +301,16 @@ void CudaPolicy::window(const float* windows, std::int64_t count, std::int64_t s
 }
 
 std::unique_ptr<core::FrameRing> CudaPolicy::new_ring(std::int64_t slots) {
-  if (!windows_.takes(slots)) return std::make_unique<ObservationRing>(*this, slots);
   const ContextGuard guard(*context_);
-  return windows_.new_ring(slots);
+  if (walked_.takes(slots)) return walked_.new_ring(slots);
+  if (windows_.takes(slots)) return windows_.new_ring(slots);
+  return std::make_unique<ObservationRing>(*this, slots);
 }
 
 void CudaPolicy::answer_windows(core::AgentWindow* windows, std::int64_t count, float* out) {
   const ContextGuard guard(*context_);
-  if (!slices_.answer(windows, count, out)) core::Policy::answer_windows(windows, count, out);
+  if (slices_.answer(windows, count, out) || walked_.answer(windows, count, out)) return;
+  core::Policy::answer_windows(windows, count, out);
 }
 
 // Runs every kernel once on temporary states, so that lazy initialisation (the driver's too) happens here.

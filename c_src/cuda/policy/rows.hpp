@@ -40,16 +40,24 @@ struct RowBuffers {
   LayerWords words;                  // of layers side by side; grows with the jobs that need it
 };
 
+// What enqueue_lead() has made of the frames of a sequence: row i is row (first + i) % slots.
+struct LeadRing {
+  const float* rows = nullptr;
+  int first = 0, slots = 0;
+};
+
 struct RowJob {
   std::int64_t rows = 0;  // batch: agents; otherwise sequences * seq
   bool batch = false;     // each row has its own state
   int seq = 1, sequences = 0;
-  bool last_only = false;        // outputs of each sequence's last frame alone
-  bool keep_states = false;      // the table in RowBuffers::in holds a state for each sequence (or row)
-  bool decays_input = false;     // PolicyDims::decays of the sequences
-  bool shares = false;           // other jobs are computed at the same time
-  const float* ahead = nullptr;  // of the job's rows, what enqueue_ahead() writes; null: it was not called
-  float* out = nullptr;          // device memory {rows or sequences, d_output}
+  bool last_only = false;         // outputs of each sequence's last frame alone
+  bool keep_states = false;       // the table in RowBuffers::in holds a state for each sequence (or row)
+  bool decays_input = false;      // PolicyDims::decays of the sequences
+  bool shares = false;            // other jobs are computed at the same time
+  const float* ahead = nullptr;   // of the job's rows, what enqueue_ahead() writes; null: it was not called
+  const float* frames = nullptr;  // device memory {rows, size of the frame}; null: RowBuffers::in has them
+  LeadRing lead;                  // of one sequence; without rows: its products are computed
+  float* out = nullptr;           // device memory {rows or sequences, d_output}
 };
 
 // A kernel of a phase; all that a policy has; and one of every module that RowKernels uses, for
@@ -86,6 +94,11 @@ class RowKernels {
   // Where a job has its hidden values, {rows, hidden}; and the phases of the output, of those.
   float* hidden(const RowBuffers& buffers) const { return array(buffers, dims_.network().hidden); }
   void enqueue_output(CUstream stream, RowBuffers& buffers, const RowJob& job) const;
+  // Values of a frame that the first layer's cell reads and that depend on the frame alone; 0: there is no
+  // walk that reads them from a LeadRing. And the launches that make them of the frames of `job`, {rows,
+  // lead_values}; they use the buffers as a job does.
+  std::int64_t lead_values() const;
+  void enqueue_lead(CUstream stream, RowBuffers& buffers, const RowJob& job, float* to) const;
   // Values of a row of a batch that can be found before its frame is there, and the launch that finds them.
   // states: of the rows, for the device to read. None: a batch has none.
   std::int64_t values_ahead() const;

@@ -25,6 +25,7 @@ void RowKernels::Walk::block(const policy::Block& block, const Weights& weights,
       case Kind::product:
         if (n_.recalled(n_.products[phase.index].in)) break;  // in the launches of the cell
         if (batched() && phase.index == k_.cell_products_.x) break;
+        if (&block == &n_.layer && is_led(phase.index)) break;
         product(n_.products[phase.index], weights[at], kernels[at], last_ ? job_.sequences : job_.rows);
         break;
       case Kind::convolution:
@@ -77,7 +78,7 @@ void RowKernels::Walk::product(const policy::Product& product, const RowLayout::
     const View residual = read(out);
     p.residual = residual.first, p.residual_stride = residual.stride;
   }
-  p.out = written(out), p.out_stride = policy::row_place(n_, out).stride;
+  p.out = lead_to_ != nullptr ? lead_to_ : written(out), p.out_stride = policy::row_place(n_, out).stride;
   multiply(product, kernels, p);
 }
 
@@ -248,6 +249,10 @@ bool RowKernels::Walk::walked(int cell, const Phases& phases, const policy::Cell
   policy::CellWalkArguments a{};
   static_cast<policy::CellArguments&>(a) = arguments;
   a.recurrent = k_.matrix(phases.weights[phases.number_of(walk.product())]);
+  if (layer_ == 0 && job_.lead.rows != nullptr) {
+    for (int gate = 0; gate < formulas::gates_of(n_.cells[cell].cell); ++gate) a.x[gate] = job_.lead.rows;
+    a.first_slot = job_.lead.first, a.slots = job_.lead.slots;
+  }
   if (pipeline_ == nullptr) {
     walk.enqueue(k_.context_, stream_, a, walk.split(a.sequences));
     return true;
@@ -292,6 +297,19 @@ void RowKernels::enqueue_ahead(CUstream stream, const policy::StatePlace* states
   grid.z = static_cast<unsigned>(n.layers);
   launch(context_, layer_[number_of(n.layer, policy::Kind::cell, cell)][4], grid,
          {static_cast<unsigned>(policy::kBatchThreads)}, 0, stream, a);
+}
+
+std::int64_t RowKernels::lead_values() const {
+  const policy::Network& n = dims_.network();
+  const policy::Phase last = n.layer.phases[n.layer.count - 1];
+  if (last.kind != policy::Kind::cell) return 0;
+  const auto cell = static_cast<std::size_t>(last.index);
+  const int product = walks_[cell] ? policy::product_before(n, n.cells[cell]) : policy::kNoPhase;
+  return product == policy::kNoPhase ? 0 : n.rows(n.products[product]);
+}
+
+void RowKernels::enqueue_lead(CUstream stream, RowBuffers& buffers, const RowJob& job, float* to) const {
+  Walk(*this, stream, buffers, job).run_lead(to);
 }
 
 void RowKernels::enqueue_output(CUstream stream, RowBuffers& buffers, const RowJob& job) const {

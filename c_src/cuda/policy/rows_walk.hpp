@@ -34,13 +34,20 @@ class RowKernels::Walk {
   }
 
   void run() {
-    block(n_.input, k_.layout_.input, k_.input_, n_.input.count);
+    if (job_.lead.rows == nullptr) block(n_.input, k_.layout_.input, k_.input_, n_.input.count);
     for (layer_ = 0; layer_ < n_.layers; ++layer_) {
       const bool last = job_.last_only && layer_ + 1 == n_.layers;
       block(n_.layer, k_.layout_.layers[static_cast<std::size_t>(layer_)], k_.layer_,
             last ? policy::first_of_last_rows(n_.layer) : n_.layer.count);
     }
     run_output();
+  }
+  // The input and the first layer's first product.
+  void run_lead(float* to) {
+    block(n_.input, k_.layout_.input, k_.input_, n_.input.count);
+    lead_to_ = to;
+    product(n_.products[n_.layer.phases[0].index], k_.layout_.layers.front().front(), k_.layer_.front(),
+            job_.rows);
   }
   void run_output() {
     layer_ = n_.layers;
@@ -79,6 +86,7 @@ class RowKernels::Walk {
   // The rows of a vector that a product reads.
   View read(int vector) const {
     const policy::RowPlace place = policy::row_place(n_, vector);
+    if (place.owner == n_.frame && job_.frames != nullptr) return {job_.frames + place.at, place.stride};
     const float* const first = array(vector) + place.at;
     if (!last_ || has_last_rows(place.owner)) return {first, place.stride};
     return {first + std::int64_t{job_.seq - 1} * place.stride, std::int64_t{job_.seq} * place.stride};
@@ -146,6 +154,10 @@ class RowKernels::Walk {
   void batch(int cell, const Phases& phases, const Kernels& kernels);
   // The same by warpgroups.
   void batch_wide(int cell, const Phases& phases, policy::CellBatchArguments& arguments, CUfunction kernel);
+  // Whether the phase's results are in the job's ring.
+  bool is_led(int product) const {
+    return layer_ == 0 && job_.lead.rows != nullptr && product == n_.layer.phases[0].index;
+  }
   // All frames in one launch, with the product of the states. False where there is none for them.
   bool walked(int cell, const Phases& phases, const policy::CellArguments& arguments) const;
   // The product of what the layer before writes, in a pipeline of layers.
@@ -171,9 +183,10 @@ class RowKernels::Walk {
   const LayerPipeline* pipeline_ = nullptr;
   unsigned number_ = 0;  // of the first layer
   int layer_ = 0;
-  bool first_ = true;                                   // nothing of this job was launched yet
-  bool other_hidden_ = false;                           // hidden is in last_hidden
-  bool last_ = false;                                   // only the last row of each sequence is computed
+  float* lead_to_ = nullptr;   // where the first layer's product goes, where that alone is computed
+  bool first_ = true;          // nothing of this job was launched yet
+  bool other_hidden_ = false;  // hidden is in last_hidden
+  bool last_ = false;          // only the last row of each sequence is computed
   std::array<bool, policy::kMostVectors> last_rows_{};  // whether an array holds those alone
 };
 

@@ -35,6 +35,7 @@ std::map<std::string, Member> members() {
           {"window_threads", &PolicyTuning::window_threads},
           {"window_rows", &PolicyTuning::window_rows},
           {"window_rounds", &PolicyTuning::window_rounds},
+          {"window_rings", &PolicyTuning::window_rings},
           {"cell_batch", &PolicyTuning::cell_batch},
           {"ahead_rows", &PolicyTuning::ahead_rows},
           {"batch_frame", &PolicyTuning::batch_frame},

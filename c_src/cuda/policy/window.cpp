@@ -4,13 +4,11 @@
 
 #include "core/tensor.hpp"
 #include "cuda/policy/clusters.hpp"
+#include "cuda/policy/window_ring.hpp"
 #include "kernels/policy/window_layout.cuh"
 
 namespace exphil::cuda {
 namespace {
-
-// policy_window copies more frames than this to the device before the products read them.
-constexpr int kMostDirectFrames = 4;
 
 // Floats of a row.
 std::int64_t hidden_width(const PolicyDims& dims) {

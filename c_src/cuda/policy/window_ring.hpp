@@ -1,5 +1,6 @@
 // The frames of a session with a window whose policy does not fit the kernel for windows: as they came, in
-// host memory. Made by cuda/policy/policy.cpp; one call at a time.
+// host memory. Made by cuda/policy/policy.cpp, and a part of the rings of walked_windows.hpp; one call at a
+// time.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +12,11 @@
 
 namespace exphil::cuda {
 
+// More fresh frames of a window than this are copied to the device before products read them.
+inline constexpr std::int64_t kMostDirectFrames = 4;
+
 // Every frame is there twice, `slots` apart, so that the frames of a window are contiguous.
-class ObservationRing final : public core::FrameRing {
+class ObservationRing : public core::FrameRing {
  public:
   ObservationRing(core::Policy& policy, std::int64_t slots)
       : policy_(policy),
@@ -32,7 +36,8 @@ class ObservationRing final : public core::FrameRing {
     policy_.window(side_by_side.data(), windows.count, windows.seq, out);
   }
 
- private:
+ protected:
+  std::int64_t slots() const { return slots_; }
   void put(const core::RingWindows& windows) {
     const std::int64_t first = windows.first + windows.seq + windows.count - 1 - windows.fresh;
     for (std::int64_t i = 0; i < windows.fresh; ++i) {
@@ -44,6 +49,7 @@ class ObservationRing final : public core::FrameRing {
   }
   const float* frame(std::int64_t slot) const { return frames_.data() + slot * d_input_; }
 
+ private:
   core::Policy& policy_;
   const std::int64_t d_input_, slots_;
   std::vector<float> frames_;
