@@ -116,7 +116,9 @@ class Bench {
       if (!options.armed) continue;
       time("session step, armed", 3000, [&] { test::step_without_waiting(armed, next(), out_.data()); });
     }
-    time("window session, step", 2000, [&] { test::step_without_waiting(windows, next(), out_.data()); });
+    const auto step = [&] { test::step_without_waiting(windows, next(), out_.data()); };
+    time("window session, step", 2000, step);
+    time("window session, step every 2 ms", 500, step, wait_2_ms);
     for (const std::int64_t count : {2, 4, 8}) windows_together(count, of_window);
   }
   void windows_together(std::int64_t count, const core::SessionOptions& options) {

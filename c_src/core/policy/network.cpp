@@ -185,6 +185,14 @@ std::vector<bool> feeds_state(const Block& layer) {
   return feeds;
 }
 
+bool decays_input(const Network& network, std::int64_t frames) {
+  const std::vector<const Phase*> phases = phases_of(network);
+  return std::any_of(phases.begin(), phases.end(), [frames](const Phase* phase) {
+    const auto* const scan = std::get_if<SelectiveScan>(phase);
+    return scan != nullptr && decays_input(*scan, frames);
+  });
+}
+
 std::int64_t products_of(const Network& network) {
   std::int64_t count = 0;
   for (const Phase* phase : phases_of(network)) {

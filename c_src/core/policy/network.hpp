@@ -277,6 +277,9 @@ std::vector<bool> feeds_state(const Block& layer);
 inline bool decays_input(const SelectiveScan& scan, std::int64_t frames) {
   return frames > 1 && frames <= scan.chunk_size;
 }
+// Whether those of any scan of the network are. A carried state follows the rule of windows of
+// PolicyConfig::window frames; a window of as many frames as decay likewise has the bits of its steps.
+bool decays_input(const Network& network, std::int64_t frames);
 // Whether its state is a matrix, with several values for each channel: core::with_states.
 inline bool has_matrix_state(const Phase& phase) {
   return std::holds_alternative<SelectiveScan>(phase) || std::holds_alternative<HeadRecurrence>(phase);

@@ -115,6 +115,19 @@ class SplitStep {
   virtual void arm(const State& /*from*/) noexcept {}
 };
 
+// The state that a new agent has after some frames, computed while the caller goes on. One call at a time;
+// the policy outlives the object.
+class PrefillAhead {
+ public:
+  virtual ~PrefillAhead() = default;  // waits for what is under way
+  // Sends `seq` frames, {seq, d_input}, to the device, where state() may be changed from now on. May wait for
+  // others that are under way. The frames are not read after this returns.
+  virtual void begin(const float* frames, std::int64_t seq) = 0;
+  // Whether the state is there. Throws the error of what begin() has sent.
+  virtual bool done() = 0;
+  virtual const State& state() const = 0;  // to be read alone, when it is there
+};
+
 struct PolicyOptions {
   // States (sessions and snapshots) that fit before new_state grows its memory; left out, as the backend has
   // it.
@@ -189,6 +202,10 @@ class Policy {
     fail(ErrorKind::unsupported, ":latency",
          "latency: :armed needs a policy on a GPU; this one is on the CPU backend");
   }
+
+  // Of up to so many frames. Null where the policy computes in threads of this process, or has no
+  // split_step(). Throws out_of_memory.
+  virtual std::unique_ptr<PrefillAhead> prefill_ahead(std::int64_t /*seq*/) { return nullptr; }
 
   // For a thread that is awake when a frame comes (core/session/pace.cpp). Between await_step(true) and
   // await_step(false) a step of another thread expects it in help_step(), in which it takes part in a step

@@ -1,6 +1,7 @@
 #include "core/session/frame_window.hpp"
 
 #include <algorithm>
+#include <atomic>
 
 #include "core/tensor.hpp"
 
@@ -15,6 +16,11 @@ FrameWindow::FrameWindow(std::int64_t d_input, std::int64_t frames, Pad pad, std
           checked_multiply(checked_multiply(d_input, 2, ":window"), capacity_, ":window"))),
       held_(static_cast<std::size_t>(capacity_), false) {}
 
+std::uint64_t FrameWindow::new_stamp() noexcept {
+  static std::atomic<std::uint64_t> last{0};
+  return last.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
 void FrameWindow::write(std::int64_t row, const float* obs) {
   std::copy_n(obs, d_input_, rows_.begin() + row * d_input_);
   std::copy_n(obs, d_input_, rows_.begin() + (row + capacity_) * d_input_);
@@ -28,6 +34,7 @@ void FrameWindow::push(const float* obs) {
     write(row_of(count_), obs);
   }
   ++count_;
+  stamp_ = new_stamp();
 }
 
 // The rows of the frames that are undone keep their values until the next push overwrites them. Each of them
@@ -35,12 +42,14 @@ void FrameWindow::push(const float* obs) {
 // frame there is nothing to restore under Pad::repeat: the next first frame writes every row.
 void FrameWindow::undo(std::int64_t pushes) {
   count_ -= pushes;
+  stamp_ = new_stamp();
 }
 
 void FrameWindow::assign(const FrameWindow& other) {
   std::fill(rows_.begin(), rows_.end(), 0.0f);
   forget_held();
   count_ = 0;
+  stamp_ = new_stamp();
   for (std::int64_t i = other.count_ - other.kept(); i < other.count_; ++i) push(other.frame(i));
 }
 
@@ -50,6 +59,12 @@ std::int64_t FrameWindow::length() const {
 
 const float* FrameWindow::data() const {
   return frame(count_ - length());
+}
+
+FrameWindow::Frames FrameWindow::before_next() const {
+  if (count_ == 0) return {nullptr, 0};
+  const std::int64_t all = length(), left = grows() ? 0 : 1;
+  return {data() + left * d_input_, all - left};
 }
 
 RingWindows FrameWindow::ring_windows(std::int64_t count) const {

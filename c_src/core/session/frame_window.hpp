@@ -31,6 +31,14 @@ class FrameWindow {
   // The window that ends at the last frame, after at least one push: {length(), d_input}.
   std::int64_t length() const;
   const float* data() const;
+  // The frames of the next window but for its last one, which is not there yet.
+  struct Frames {
+    const float* first;
+    std::int64_t count;
+  };
+  Frames before_next() const;
+  // Two objects that have the same one have the same frames.
+  std::uint64_t stamp() const { return stamp_; }
   bool grows() const { return pad_ == Pad::none && count_ < frames_; }  // the next push makes it longer
 
   std::int64_t capacity() const { return capacity_; }
@@ -48,6 +56,7 @@ class FrameWindow {
   std::vector<float> kept_frames() const;
 
  private:
+  static std::uint64_t new_stamp() noexcept;
   void write(std::int64_t row, const float* obs);
   // The row of frame `index`; a negative index is padding.
   std::int64_t row_of(std::int64_t index) const { return (index % capacity_ + capacity_) % capacity_; }
@@ -57,6 +66,7 @@ class FrameWindow {
   Pad pad_;
   std::int64_t capacity_;   // frames and padding kept: frames + history + 1, for the frame that is undone
   std::int64_t count_ = 0;  // frames pushed
+  std::uint64_t stamp_ = new_stamp();
   std::vector<float> rows_;
   std::vector<bool> held_;  // {capacity}: the ring's slot has the frame of this row
 };

@@ -35,6 +35,8 @@ Session::Session(std::shared_ptr<Policy> policy, const SessionOptions& options,
     window_.emplace(policy_->config().d_input, options.window, options.pad, options.history);
     ring_ = policy_->new_ring(window_->capacity());
     if (ring_) split_window_ = ring_->split();
+    ahead_ = WindowAhead::make(*this, *policy_, options.window);
+    if (ahead_) split_ = policy_->split_step();
   } else {
     split_ = options.armed ? policy_->armed_step() : policy_->split_step();
   }
@@ -66,7 +68,13 @@ void Session::set_pace(MicroHertz rate) {
 
 void Session::arm() noexcept {
   const Lock lock(mutex_, std::try_to_lock);
-  if (lock.owns_lock() && split_) split_->arm(*history_.state());
+  if (lock.owns_lock() && split_ && !window_) split_->arm(*history_.state());
+}
+
+bool Session::begin_ahead() noexcept {
+  const Lock lock(mutex_, std::try_to_lock);
+  if (lock.owns_lock()) ahead_->begin(*window_);
+  return lock.owns_lock();
 }
 
 Session::Lock Session::lock_for_step(bool may_wait) {
@@ -78,13 +86,19 @@ Session::Lock Session::lock_for_step(bool may_wait) {
 
 void Session::step_locked(const float* obs, float* out) {
   frame_arrived();
-  if (window_) {
+  if (ahead_ && ahead_->is_ready(*window_)) {
+    auto* const from = const_cast<State*>(&ahead_->state());
+    State* const to = &ahead_->next();
+    policy_->advance(&from, &to, 1, obs, out);
+    window_->push(obs);
+  } else if (window_) {
     step_window(obs, out);
   } else {
     State *const from = history_.state(), *const to = history_.state(1);
     policy_->advance(&from, &to, 1, obs, out);
   }
   history_.advance();
+  if (ahead_) ahead_->want();
 }
 
 // Of a window's frame that has been pushed.
@@ -115,8 +129,14 @@ void Session::step_split(Lock& lock, const float* obs, float* out, Noise* noise)
 
 void Session::begin_split(const float* obs) {
   if (!window_) return split_->begin(*history_.state(), *history_.state(1), obs);
+  from_ahead_ = ahead_ && ahead_->is_ready(*window_);
+  if (!from_ahead_ && split_window_ == nullptr) throw WouldWait{};
   window_->push(obs);
-  or_undo_push([&] { split_window_->begin(window_->ring_windows(1)); });
+  or_undo_push([&] {
+    if (!from_ahead_) return split_window_->begin(window_->ring_windows(1));
+    split_->begin(ahead_->state(), ahead_->next(), obs);
+  });
+  if (ahead_) ahead_->want();
 }
 
 bool Session::finish_split_within(std::chrono::microseconds time, float* out) {
@@ -124,9 +144,11 @@ bool Session::finish_split_within(std::chrono::microseconds time, float* out) {
     if (!split_->finish_within(time, out)) return false;
   } else {
     bool there = false;
-    or_undo_push([&] { there = split_window_->finish_within(time, out); });
+    or_undo_push([&] {
+      there = from_ahead_ ? split_->finish_within(time, out) : split_window_->finish_within(time, out);
+    });
     if (!there) return false;
-    window_->set_held(window_->ring_windows(1));
+    if (!from_ahead_) window_->set_held(window_->ring_windows(1));
   }
   return history_.advance(), true;
 }
@@ -135,8 +157,8 @@ void Session::finish_split(float* out) {
   if (!window_) {
     split_->finish(out);
   } else {
-    or_undo_push([&] { split_window_->finish(out); });
-    window_->set_held(window_->ring_windows(1));
+    or_undo_push([&] { from_ahead_ ? split_->finish(out) : split_window_->finish(out); });
+    if (!from_ahead_) window_->set_held(window_->ring_windows(1));
   }
   history_.advance();
 }

@@ -21,6 +21,7 @@
 #include "core/session/play.hpp"
 #include "core/session/replicas.hpp"
 #include "core/session/session_mutex.hpp"
+#include "core/session/window_ahead.hpp"
 
 namespace exphil::core {
 
@@ -123,6 +124,9 @@ class alignas(64) Session {
   // The next frame comes within the next few hundred microseconds; for a session with `armed`. Does nothing
   // where another call has the session.
   void arm() noexcept;
+  // Begins the next frame of its window, for window_ahead.cpp. False, and nothing done, where another call
+  // has the session.
+  bool begin_ahead() noexcept;
   // The caller has just prepared for the next frame itself (ScratchStep on its own thread), so that frame
   // does not count for the pace: where every frame is like that, the pace's thread sleeps.
   void caller_has_warmed() noexcept { caller_warmed_.store(true, std::memory_order_relaxed); }
@@ -195,12 +199,15 @@ class alignas(64) Session {
   const PlayRules rules_;
   std::optional<FrameWindow> window_;
   std::unique_ptr<FrameRing> ring_;  // what the policy keeps of these frames
-  // Null where frames are computed in the calling thread, and split_ where they have windows.
+  // Null where frames are computed in the calling thread; with a window, of frames that ahead_ has begun.
   std::unique_ptr<SplitStep> split_;
   SplitWindow* split_window_ = nullptr;  // of the ring
 
   std::mutex watchers_mutex_;
   std::vector<std::weak_ptr<SessionWatcher>> watchers_;
+
+  bool from_ahead_ = false;             // the frame in progress is a step from ahead_'s state
+  std::unique_ptr<WindowAhead> ahead_;  // with a window, where the policy has it; ends before all else
 };
 
 }  // namespace exphil::core

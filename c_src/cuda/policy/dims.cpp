@@ -26,11 +26,7 @@ bool PolicyDims::stream_frames(const float* frames, std::int64_t count, float* t
 }
 
 bool PolicyDims::decays(std::int64_t frames) const {
-  for (const core::Phase& phase : config.network.layers.front()) {
-    const auto* const scan = std::get_if<core::SelectiveScan>(&phase);
-    if (scan != nullptr && core::decays_input(*scan, frames)) return true;
-  }
-  return false;
+  return core::decays_input(config.network, frames);
 }
 
 bool PolicyDims::carried_decays() const {

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "core/error.hpp"
@@ -18,6 +19,7 @@
 #include "cuda/policy/fused.hpp"
 #include "cuda/policy/loader.hpp"
 #include "cuda/policy/pack.hpp"
+#include "cuda/policy/prefill_ahead.hpp"
 #include "cuda/policy/prepare.hpp"
 #include "cuda/policy/rows.hpp"
 #include "cuda/policy/slices.hpp"
@@ -56,6 +58,7 @@ class CudaPolicy : public core::Policy {
         windows_(context_, dims_, tuning_, rows_, stream_),
         slices_(context_, dims_, rows_, tuning_, stream_),
         walked_(context_, dims_, tuning_, rows_, *this),
+        prefills_(context_, dims_, tuning_, rows_, arena_),
         batches_(context_, dims_, rows_, tuning_, *arena_, stream_, slices_, fused_.limit()) {
     warm_up();
   }
@@ -94,6 +97,7 @@ class CudaPolicy : public core::Policy {
   void reserve_windows(std::int64_t count, std::int64_t seq) override;
   std::unique_ptr<core::SplitStep> split_step() override;
   std::unique_ptr<core::SplitStep> armed_step() override;
+  std::unique_ptr<core::PrefillAhead> prefill_ahead(std::int64_t seq) override;
   void prefill(core::State& state, const float* frames, std::int64_t seq, float* out) override;
   void window(const float* windows, std::int64_t count, std::int64_t seq, float* out) override;
   std::unique_ptr<core::FrameRing> new_ring(std::int64_t slots) override;
@@ -122,6 +126,9 @@ class CudaPolicy : public core::Policy {
   WindowKernel windows_;
   SlicePipeline slices_;
   WalkedWindows walked_;
+  PrefillLanes prefills_;
+  std::mutex initial_mutex_;
+  std::unique_ptr<core::State> initial_;  // a new agent's, for prefills_; null until one is made
   AgentBatches batches_;
 };
 
@@ -272,6 +279,16 @@ void CudaPolicy::reserve_batch(std::int64_t count) {
 void CudaPolicy::reserve_windows(std::int64_t count, std::int64_t seq) {
   const ContextGuard guard(*context_);
   slices_.reserve_windows(count, seq, windows_.takes(seq));
+}
+
+std::unique_ptr<core::PrefillAhead> CudaPolicy::prefill_ahead(std::int64_t seq) {
+  if (fused_.limit() == 0) return nullptr;
+  const std::lock_guard<std::mutex> lock(initial_mutex_);
+  if (!initial_) {
+    initial_ = new_state();
+    stream_.run([](CUstream) {});  // other streams read it
+  }
+  return prefills_.make(seq, *initial_);
 }
 
 void CudaPolicy::prefill(core::State& state, const float* frames, std::int64_t seq, float* out) {

@@ -108,12 +108,4 @@ std::string fact(const core::PolicyConfig& config, const std::string& name) {
   return "";
 }
 
-bool decays_input(const core::PolicyConfig& config, std::int64_t frames) {
-  const std::vector<const core::Phase*> phases = core::phases_of(config.network);
-  return std::any_of(phases.begin(), phases.end(), [frames](const core::Phase* phase) {
-    const auto* const scan = std::get_if<core::SelectiveScan>(phase);
-    return scan != nullptr && core::decays_input(*scan, frames);
-  });
-}
-
 }  // namespace exphil::test

@@ -70,9 +70,6 @@ inline core::mamba1::Config mamba_config(const core::PolicyConfig& config) {
 // A fact as text: "edifice_mamba", "16"; empty where it is nothing.
 std::string fact(const core::PolicyConfig& config, const std::string& name);
 
-// Whether a scan's inputs are decayed in a sequence of `frames` frames.
-bool decays_input(const core::PolicyConfig& config, std::int64_t frames);
-
 // The parts of one name of a state's values, of all layers.
 template <class T>
 std::vector<T> parts_of(const core::PolicyConfig& config, const std::vector<T>& values,

@@ -164,7 +164,7 @@ class FormCheck {
         CHECK(relative_error(out.data() + i * config_.d_output,
                              expected.data() + (seq - 1) * config_.d_output, alone.size()) <= bound_);
       }
-      if (decays_input(config_, seq) == decays_input(config_, config_.window)) {
+      if (decays_input(config_.network, seq) == decays_input(config_.network, config_.window)) {
         CHECK(same_bits(out.data(), stepped_.data() + (seq - 1) * config_.d_output, config_.d_output));
       }
     }

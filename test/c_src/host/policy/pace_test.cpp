@@ -13,6 +13,7 @@
 #include "host/policy/policy.hpp"
 #include "support/catch.hpp"
 #include "support/errors.hpp"
+#include "support/forwarding_policy.hpp"
 #include "support/numbers.hpp"
 #include "support/policy.hpp"
 #include "support/runnable_threads.hpp"
@@ -30,42 +31,22 @@ using Clock = std::chrono::steady_clock;
 constexpr core::MicroHertz k200 = 200'000'000;  // 200 FPS
 
 // A host policy that counts its steps. Scratch steps come from the pacing thread.
-class CountingPolicy final : public core::Policy {
+class CountingPolicy final : public test::ForwardingPolicy {
  public:
-  CountingPolicy() : policy_(host::make_policy(*test::make_policy({}), {})) {}
-  const core::PolicyConfig& config() const override { return policy_->config(); }
-  std::uint64_t fingerprint() const override { return policy_->fingerprint(); }
-  std::size_t resident_bytes() const override { return policy_->resident_bytes(); }
-  std::unique_ptr<core::State> new_state() override { return policy_->new_state(); }
-  void copy_state(core::State& to, const core::State& from) override { policy_->copy_state(to, from); }
-  void read_state(const core::State& state, float* values) override { policy_->read_state(state, values); }
-  void write_state(core::State& state, const float* values) override { policy_->write_state(state, values); }
+  CountingPolicy() : ForwardingPolicy(host::make_policy(*test::make_policy({}), {})) {}
   void advance(core::State* const* from, core::State* const* to, std::int64_t count, const float* obs,
                float* out) override {
     if (std::this_thread::get_id() != caller_) {
       ++scratch;
       if (fails) throw std::bad_alloc();
     }
-    policy_->advance(from, to, count, obs, out);
-  }
-  void advance_chain(core::State& from, core::State* const* to, std::int64_t seq, const float* frames,
-                     float* out) override {
-    policy_->advance_chain(from, to, seq, frames, out);
-  }
-  void reserve_chain(std::int64_t seq) override { policy_->reserve_chain(seq); }
-  void prefill(core::State& state, const float* frames, std::int64_t seq, float* out) override {
-    policy_->prefill(state, frames, seq, out);
-  }
-  std::unique_ptr<core::FrameRing> new_ring(std::int64_t slots) override { return policy_->new_ring(slots); }
-  void window(const float* windows, std::int64_t count, std::int64_t seq, float* out) override {
-    policy_->window(windows, count, seq, out);
+    ForwardingPolicy::advance(from, to, count, obs, out);
   }
 
   std::atomic<int> scratch{0};
   std::atomic<bool> fails{false};
 
  private:
-  std::shared_ptr<core::Policy> policy_;
   const std::thread::id caller_ = std::this_thread::get_id();
 };
 

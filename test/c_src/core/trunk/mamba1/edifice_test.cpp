@@ -57,7 +57,7 @@ TEST_CASE("dialects and dimensions follow from build options and shapes", "[edif
       load(file_of(trunk("mamba_ssd_block_1"),
                    spec("mamba_ssd", {{"window_size", integer(24)}, {"chunk_size", integer(16)}})));
   CHECK(test::fact(ssd->config, "chunk_size") == "16");
-  CHECK_FALSE(test::decays_input(ssd->config, ssd->config.window));
+  CHECK_FALSE(core::decays_input(ssd->config.network, ssd->config.window));
   const auto policy = load(file_of(full_policy(), config(kPlay)));
   CHECK(policy->config.d_output == 81);
   CHECK(policy->config.groups.at(5).name == "shoulder");
@@ -85,7 +85,7 @@ TEST_CASE("ExPhil's mamba_2 is mamba_ssd with chunks of 32, whatever its options
   const auto policy = load(file_of(tensors, config(options)));
   CHECK(test::fact(policy->config, "dialect") == "edifice_mamba_ssd");
   CHECK(test::fact(policy->config, "chunk_size") == "32");
-  CHECK(test::decays_input(policy->config, policy->config.window));
+  CHECK(core::decays_input(policy->config.network, policy->config.window));
 }
 
 TEST_CASE("options complete the file, and a contradiction is an error", "[edifice]") {

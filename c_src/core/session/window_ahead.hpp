@@ -1,0 +1,57 @@
+// The next frame of a session with a window, begun before it is there. All frames of its window but that one
+// are known when the last answer is given; so the state after them is computed between two frames, and the
+// next one is a single step from there, with the same bits: a window is its frames one after another, from a
+// new agent's state. Only of policies that compute elsewhere (Policy::prefill_ahead).
+//
+// A thread sends these states to the device, kPause after a frame: frames that follow each other more closely
+// are answered as whole windows, which takes less time in all. One thread serves all sessions of the process;
+// it starts with the first one and is joined when the library unloads. Used by session.cpp.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+
+#include "core/policy/policy.hpp"
+#include "core/session/frame_window.hpp"
+
+namespace exphil::core {
+
+class Session;
+
+class WindowAhead {
+ public:
+  static constexpr std::chrono::microseconds kPause{100};
+
+  // Null where the policy has no such states, or windows of so many frames have other bits than steps.
+  // Throws out_of_memory.
+  static std::unique_ptr<WindowAhead> make(Session& session, Policy& policy, std::int64_t frames);
+  // The thread has no more to do with the session when it returns.
+  ~WindowAhead();
+  WindowAhead(const WindowAhead&) = delete;
+  WindowAhead& operator=(const WindowAhead&) = delete;
+
+  // All of these with the session's lock.
+  // Whether the state before the next frame of this window is there. Waits for one that is under way, for
+  // kPause at the most.
+  bool is_ready(const FrameWindow& window) noexcept;
+  const State& state() const { return prefill_->state(); }
+  State& next() { return *next_; }  // for the state after that frame, which nobody reads
+  // A frame has come: the state before the one after it is wanted.
+  void want() noexcept;
+  // By the thread: sends it to the device.
+  void begin(const FrameWindow& window) noexcept;
+
+  struct Entry;
+
+ private:
+  WindowAhead(Session& session, Policy& policy, std::unique_ptr<PrefillAhead> prefill);
+
+  const PolicyConfig& config_;
+  const std::unique_ptr<PrefillAhead> prefill_;
+  const std::unique_ptr<State> next_;
+  std::uint64_t stamp_ = 0;  // of the frames that `prefill_` has got; 0: none
+  const std::shared_ptr<Entry> entry_;
+};
+
+}  // namespace exphil::core

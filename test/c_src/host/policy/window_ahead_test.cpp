@@ -1,0 +1,267 @@
+// Frames of window sessions that were begun ahead: which are, and that all have the bits of whole windows.
+// The policy computes on the host and says that it is a device.
+#include "core/session/window_ahead.hpp"
+
+#include <condition_variable>
+#include <mutex>
+
+#include "core/session/session.hpp"
+#include "core/session/session_group.hpp"
+#include "host/policy/policy.hpp"
+#include "support/catch.hpp"
+#include "support/errors.hpp"
+#include "support/forwarding_policy.hpp"
+#include "support/numbers.hpp"
+#include "support/policy.hpp"
+
+namespace exphil {
+
+namespace {
+
+using core::Session;
+using Floats = std::vector<float>;
+
+class AheadPolicy final : public test::ForwardingPolicy {
+ public:
+  explicit AheadPolicy(std::shared_ptr<core::Policy> policy) : ForwardingPolicy(std::move(policy)) {}
+  bool on_device() const override { return true; }
+  std::unique_ptr<core::SplitStep> split_step() override { return std::make_unique<Split>(*this); }
+  std::unique_ptr<core::PrefillAhead> prefill_ahead(std::int64_t seq) override {
+    longest = seq;
+    return std::make_unique<Ahead>(*this);
+  }
+
+  // Until so many states were computed ahead, or were to be.
+  void await(int count) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [&] { return begun_ >= count; });
+  }
+
+  std::atomic<int> steps{0};  // from such states
+  std::atomic<std::int64_t> longest{0};
+  std::atomic<bool> late{false}, step_fails{false}, ahead_fails{false}, ahead_takes_long{false};
+
+ private:
+  class Split final : public core::SplitStep {
+   public:
+    explicit Split(AheadPolicy& policy) : policy_(policy) {}
+    void begin(const core::State& from, core::State& to, const float* obs) override {
+      from_ = const_cast<core::State*>(&from), to_ = &to;
+      obs_.assign(obs, obs + policy_.config().d_input);
+    }
+    bool finish_within(std::chrono::microseconds, float* out) override {
+      if (policy_.late) return false;
+      return finish(out), true;
+    }
+    void finish(float* out) override {
+      ++policy_.steps;
+      if (policy_.step_fails) core::fail(core::ErrorKind::cuda_error, "", "the step fails");
+      policy_.advance(&from_, &to_, 1, obs_.data(), out);
+    }
+
+   private:
+    AheadPolicy& policy_;
+    core::State *from_ = nullptr, *to_ = nullptr;
+    Floats obs_;
+  };
+  class Ahead final : public core::PrefillAhead {
+   public:
+    explicit Ahead(AheadPolicy& policy)
+        : policy_(policy), fresh_(policy.new_state()), state_(policy.new_state()) {}
+    void begin(const float* frames, std::int64_t seq) override {
+      policy_.copy_state(*state_, *fresh_);
+      Floats out(static_cast<std::size_t>(seq * policy_.config().d_output));
+      policy_.prefill(*state_, frames, seq, out.data());
+      {
+        const std::lock_guard<std::mutex> lock(policy_.mutex_);
+        ++policy_.begun_;
+        policy_.changed_.notify_all();
+      }
+      if (policy_.ahead_fails) core::fail(core::ErrorKind::cuda_error, "", "the prefill fails");
+    }
+    bool done() override { return !policy_.ahead_takes_long; }
+    const core::State& state() const override { return *state_; }
+
+   private:
+    AheadPolicy& policy_;
+    const std::unique_ptr<core::State> fresh_, state_;
+  };
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int begun_ = 0;
+};
+
+constexpr std::int64_t kWindow = 5, kHistory = 3;
+
+// A session whose frames are begun ahead, and one whose frames are whole windows.
+class Play {
+ public:
+  explicit Play(core::Pad pad = core::Pad::repeat) {
+    options_.window = kWindow, options_.history = kHistory, options_.pad = pad;
+    session.emplace(policy, options_);
+    whole.emplace(host_, options_);
+  }
+
+  // The next frame of both. ready: when the state before it is there.
+  void step(bool ready, bool may_wait = false) {
+    if (ready) settle();
+    next();
+    session->step(obs_.data(), out_.data(), may_wait);
+    check_whole();
+  }
+  // After a call that changes the frames of both: the next frame is a whole window.
+  void step_anew() {
+    const int before = policy->steps;
+    step(false, true);
+    CHECK(policy->steps == before);
+  }
+  // Until the state after the last frame was computed, and the session is free.
+  void settle() {
+    policy->await(++prepared_);
+    session->recorded();
+  }
+  void next() {
+    obs_ = test::Random(++seed_).vector(static_cast<std::size_t>(host_->config().d_input), -1, 1);
+  }
+  void check_whole() {
+    Floats expected(out_.size());
+    whole->step(obs_.data(), expected.data());
+    CHECK(out_ == expected);
+  }
+
+  const std::shared_ptr<core::Policy> host_ = host::make_policy(*test::make_policy({}), {});
+  const std::shared_ptr<AheadPolicy> policy = std::make_shared<AheadPolicy>(host_);
+  std::optional<Session> session, whole;
+  Floats obs_, out_ = Floats(static_cast<std::size_t>(host_->config().d_output));
+
+ private:
+  core::SessionOptions options_;
+  std::uint64_t seed_ = 0;
+  int prepared_ = 0;
+};
+
+TEST_CASE("frames of a window session are steps from states that were computed ahead", "[session][window]") {
+  for (const core::Pad pad : {core::Pad::repeat, core::Pad::zeros, core::Pad::none}) {
+    Play play(pad);
+    CHECK(play.policy->longest == kWindow - 1);
+    play.step(false, true);
+    for (int t = 1; t < 20; ++t) play.step(true, t % 3 == 0);
+    // Those that may wait are no split steps, and have no less of it.
+    CHECK(play.policy->steps == 13);
+  }
+}
+
+TEST_CASE("frames begun ahead are dropped where others are played", "[session][window]") {
+  Play play;
+  play.step(false, true);
+  play.step(true);
+  play.step(true);
+  play.settle();
+  SECTION("rolled back") {
+    for (auto* session : {&*play.session, &*play.whole}) session->roll_back(2);
+  }
+  SECTION("played again") {
+    const Floats frames = test::Random(99).vector(2 * play.obs_.size(), -1, 1);
+    for (auto* session : {&*play.session, &*play.whole}) {
+      Floats out(2 * play.out_.size());
+      session->resimulate(2, frames.data(), 2, out.data());
+    }
+  }
+  SECTION("restored") {
+    for (auto* session : {&*play.session, &*play.whole}) {
+      const auto snapshot = session->snapshot();
+      Floats out(play.out_.size());
+      session->step(play.obs_.data(), out.data());
+      if (session == &*play.session) play.settle();
+      session->restore(*snapshot);
+    }
+  }
+  SECTION("imported") {
+    const auto bytes = play.whole->export_state();
+    for (auto* session : {&*play.session, &*play.whole}) session->import_state(bytes.data(), bytes.size());
+  }
+  SECTION("filled") {
+    const Floats frames = test::Random(98).vector(7 * play.obs_.size(), -1, 1);
+    for (auto* session : {&*play.session, &*play.whole}) {
+      Floats out(7 * play.out_.size());
+      session->prefill(frames.data(), 7, out.data());
+    }
+  }
+  SECTION("played in a group") {
+    for (auto* session : {&*play.session, &*play.whole}) {
+      core::SessionGroup group({session});
+      group.step(play.obs_.data(), play.out_.data());
+    }
+  }
+  play.step_anew();
+  play.step(true);
+}
+
+TEST_CASE("a window whose frames could not be begun ahead is answered whole", "[session][window]") {
+  Play play;
+  SECTION("failed") {
+    play.policy->ahead_fails = true;
+    play.step(false, true);
+    play.settle();
+    play.step_anew();
+    play.policy->ahead_fails = false;
+  }
+  SECTION("under way") {
+    play.policy->ahead_takes_long = true;
+    play.step(false, true);
+    play.settle();
+    play.next();
+    CHECK_THROWS_AS(play.session->step(play.obs_.data(), play.out_.data(), false), core::WouldWait);
+    play.session->step(play.obs_.data(), play.out_.data());
+    play.check_whole();
+    CHECK(play.policy->steps == 0);
+    play.policy->ahead_takes_long = false;
+  }
+}
+
+TEST_CASE("a step from a state computed ahead may fail or be late", "[session][window]") {
+  Play play;
+  play.step(false, true);
+  play.settle();
+  play.next();
+  SECTION("failed: the frame is played again") {
+    play.policy->step_fails = true;
+    CHECK(test::error_of([&] { play.session->step(play.obs_.data(), play.out_.data(), false); }).kind ==
+          core::ErrorKind::cuda_error);
+    play.policy->step_fails = false;
+    play.session->step(play.obs_.data(), play.out_.data());
+  }
+  SECTION("late") {
+    play.policy->late = true;
+    try {
+      play.session->step(play.obs_.data(), play.out_.data(), false);
+      FAIL("it was not late");
+    } catch (const core::Late& late) {
+      play.policy->late = false;
+      late.frame->answer(play.out_.data());
+    }
+  }
+  SECTION("late, and another call comes first") {
+    play.policy->late = true;
+    CHECK_THROWS_AS(play.session->step(play.obs_.data(), play.out_.data(), false), core::Late);
+    CHECK(play.session->recorded() == 2);
+    play.policy->late = false;
+    play.whole->step(play.obs_.data(), play.out_.data());
+    play.next();
+    play.session->step(play.obs_.data(), play.out_.data());
+  }
+  play.check_whole();
+}
+
+TEST_CASE("a session may end while its next frame is begun", "[session][window]") {
+  for (int i = 0; i < 50; ++i) {
+    Play play;
+    play.step(false, true);
+    if (i % 2 == 0) play.policy->await(1);
+  }
+}
+
+}  // namespace
+
+}  // namespace exphil
