@@ -71,10 +71,9 @@ void Session::arm() noexcept {
   if (lock.owns_lock() && split_ && !window_) split_->arm(*history_.state());
 }
 
-bool Session::begin_ahead() noexcept {
+bool Session::proceed_ahead() noexcept {
   const Lock lock(mutex_, std::try_to_lock);
-  if (lock.owns_lock()) ahead_->begin(*window_);
-  return lock.owns_lock();
+  return !lock.owns_lock() || ahead_->proceed(*window_);
 }
 
 Session::Lock Session::lock_for_step(bool may_wait) {
@@ -197,7 +196,7 @@ Action Session::choose_locked(const float* logits) {
 void Session::step(const float* obs, float* out, bool may_wait) {
   Lock lock = lock_for_step(may_wait);
   acts_.store(false, std::memory_order_relaxed);
-  if (may_wait || !splits_frames()) return step_locked(obs, out);
+  if (may_wait || !has_splits()) return step_locked(obs, out);
   step_split(lock, obs, out, nullptr);
 }
 
@@ -205,7 +204,7 @@ Action Session::act(const float* obs, float* logits, bool may_wait) {
   require_controller(policy_->config(), "session");
   Lock lock = lock_for_step(may_wait);
   acts_.store(true, std::memory_order_relaxed);
-  if (may_wait || !splits_frames()) {
+  if (may_wait || !has_splits()) {
     step_locked(obs, logits);
     return choose_locked(logits);
   }

@@ -116,7 +116,10 @@ class alignas(64) Session {
   void tell_when_it_ends(const std::shared_ptr<SessionWatcher>& watcher);
 
   // Whether step and act may be called with may_wait = false on a policy that waits for a device.
-  bool splits_frames() const { return split_ != nullptr || split_window_ != nullptr; }
+  // With a window, the next one.
+  bool splits_frames() const {
+    return window_ ? split_window_ != nullptr || (ahead_ && ahead_->has_begun()) : split_ != nullptr;
+  }
 
   // Expects frames at this rate from now on, or none where it is 0; see pace.hpp. Throws as Pace does;
   // nothing has changed then.
@@ -124,9 +127,8 @@ class alignas(64) Session {
   // The next frame comes within the next few hundred microseconds; for a session with `armed`. Does nothing
   // where another call has the session.
   void arm() noexcept;
-  // Begins the next frame of its window, for window_ahead.cpp. False, and nothing done, where another call
-  // has the session.
-  bool begin_ahead() noexcept;
+  // WindowAhead::proceed(), by its thread. True, and nothing done, where another call has the session.
+  bool proceed_ahead() noexcept;
   // The caller has just prepared for the next frame itself (ScratchStep on its own thread), so that frame
   // does not count for the pace: where every frame is like that, the pace's thread sleeps.
   void caller_has_warmed() noexcept { caller_warmed_.store(true, std::memory_order_relaxed); }
@@ -167,6 +169,7 @@ class alignas(64) Session {
   // A frame of a call that may not wait. Throws Late, and has given up the lock then. noise: null where the
   // frame chooses no action; prepared here, while the device computes.
   void step_split(Lock& lock, const float* obs, float* out, Noise* noise);
+  bool has_splits() const { return split_ != nullptr || split_window_ != nullptr; }
   void begin_split(const float* obs);
   bool finish_split_within(std::chrono::microseconds time, float* out);
   void finish_split(float* out);

@@ -21,10 +21,11 @@ struct WindowAhead::Entry {
 
   std::mutex mutex;
   Session* session;  // null when it has ended
-  std::atomic<Clock::rep> last{0};
   std::atomic<bool> queued{false};
+  std::atomic<Clock::rep> due{0};  // when the thread turns to it; put off by each frame
 
-  Clock::time_point due() const { return Clock::time_point(Clock::duration(last.load())) + kPause; }
+  void put_off(Clock::duration time) { due.store((Clock::now() + time).time_since_epoch().count()); }
+  Clock::time_point due_time() const { return Clock::time_point(Clock::duration(due.load())); }
 };
 
 namespace {
@@ -75,19 +76,18 @@ class AheadThread {
       const EntryPtr entry = std::move(wanted_.front());
       wanted_.pop_front();
       lock.unlock();
-      std::this_thread::sleep_until(entry->due());
+      std::this_thread::sleep_until(entry->due_time());
       entry->queued.store(false);  // before it looks whether another frame has come
-      if (Clock::now() < entry->due() || !begin(*entry)) push(entry);
+      if (Clock::now() < entry->due_time() || proceed(*entry)) push(entry);
       lock.lock();
     }
   }
 
-  // False where another call has the session.
-  static bool begin(WindowAhead::Entry& entry) noexcept {
+  static bool proceed(WindowAhead::Entry& entry) noexcept {
     const std::lock_guard<std::mutex> lock(entry.mutex);
-    if (entry.session == nullptr || entry.session->begin_ahead()) return true;
-    entry.last.store(Clock::now().time_since_epoch().count());
-    return false;
+    if (entry.session == nullptr || !entry.session->proceed_ahead()) return false;
+    entry.put_off(WindowAhead::kLook);
+    return true;
   }
 
   std::mutex mutex_;
@@ -131,34 +131,49 @@ WindowAhead::~WindowAhead() {
 
 bool WindowAhead::is_ready(const FrameWindow& window) noexcept {
   if (stamp_ == 0 || stamp_ != window.stamp()) return false;
-  const Clock::time_point end = Clock::now() + kPause;
+  const Clock::time_point end = there_ ? Clock::time_point() : Clock::now() + kPause;
   try {
-    while (!prefill_->done()) {
+    while (!there_ && !(there_ = prefill_->done())) {
       if (Clock::now() > end) return false;
       pause_briefly();
     }
-    return true;
   } catch (...) {  // the frame's own call reports what is wrong
-    stamp_ = 0;
-    return false;
+    drop();
   }
+  return there_;
 }
 
 void WindowAhead::want() noexcept {
-  entry_->last.store(Clock::now().time_since_epoch().count());
+  begun_.store(false, std::memory_order_relaxed);
+  entry_->put_off(kPause);
   ahead_thread().push(entry_);
 }
 
-void WindowAhead::begin(const FrameWindow& window) noexcept {
-  if (stamp_ == window.stamp()) return;
-  stamp_ = 0;
+bool WindowAhead::proceed(const FrameWindow& window) noexcept {
   try {
-    const FrameWindow::Frames frames = window.before_next();
-    if (frames.count == 0 || !follows_steps(config_, frames.count + 1)) return;
-    prefill_->begin(frames.first, frames.count);
-    stamp_ = window.stamp();
+    if (stamp_ != window.stamp()) {
+      begin(window);
+    } else {
+      there_ = there_ || prefill_->done();
+    }
   } catch (...) {  // the next frame is answered as a whole window, and reports what is wrong
+    drop();
   }
+  return stamp_ != 0 && !there_;
+}
+
+void WindowAhead::begin(const FrameWindow& window) {
+  drop();
+  const FrameWindow::Frames frames = window.before_next();
+  if (frames.count == 0 || !follows_steps(config_, frames.count + 1)) return;
+  prefill_->begin(frames.first, frames.count);
+  stamp_ = window.stamp();
+  begun_.store(true, std::memory_order_relaxed);
+}
+
+void WindowAhead::drop() noexcept {
+  stamp_ = 0, there_ = false;
+  begun_.store(false, std::memory_order_relaxed);
 }
 
 }  // namespace exphil::core

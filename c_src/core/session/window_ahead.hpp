@@ -8,6 +8,7 @@
 // it starts with the first one and is joined when the library unloads. Used by session.cpp.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -22,6 +23,8 @@ class Session;
 class WindowAhead {
  public:
   static constexpr std::chrono::microseconds kPause{100};
+  // How often the thread looks whether such a state is there: a frame need not ask the device then.
+  static constexpr std::chrono::microseconds kLook{50};
 
   // Null where the policy has no such states, or windows of so many frames have other bits than steps.
   // Throws out_of_memory.
@@ -31,6 +34,9 @@ class WindowAhead {
   WindowAhead(const WindowAhead&) = delete;
   WindowAhead& operator=(const WindowAhead&) = delete;
 
+  // Whether the next frame may find its state: it is on its way or there. Needs no lock.
+  bool has_begun() const noexcept { return begun_.load(std::memory_order_relaxed); }
+
   // All of these with the session's lock.
   // Whether the state before the next frame of this window is there. Waits for one that is under way, for
   // kPause at the most.
@@ -39,8 +45,8 @@ class WindowAhead {
   State& next() { return *next_; }  // for the state after that frame, which nobody reads
   // A frame has come: the state before the one after it is wanted.
   void want() noexcept;
-  // By the thread: sends it to the device.
-  void begin(const FrameWindow& window) noexcept;
+  // By the thread: sends it to the device, or looks whether it is there. Whether to look again.
+  bool proceed(const FrameWindow& window) noexcept;
 
   struct Entry;
 
@@ -50,7 +56,12 @@ class WindowAhead {
   const PolicyConfig& config_;
   const std::unique_ptr<PrefillAhead> prefill_;
   const std::unique_ptr<State> next_;
+  void begin(const FrameWindow& window);
+  void drop() noexcept;
+
   std::uint64_t stamp_ = 0;  // of the frames that `prefill_` has got; 0: none
+  bool there_ = false;       // the state after them is
+  std::atomic<bool> begun_{false};
   const std::shared_ptr<Entry> entry_;
 };
 

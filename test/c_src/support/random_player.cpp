@@ -115,7 +115,11 @@ void RandomPlayer::step_batch(RandomAgent& agent) {
 
 void RandomPlayer::roll_back(RandomAgent& agent) {
   const std::size_t back = pick(agent.recorded + 1);
-  agent.session->roll_back(static_cast<std::int64_t>(back), pick(2) == 0);
+  try {
+    agent.session->roll_back(static_cast<std::int64_t>(back), pick(2) == 0);
+  } catch (const core::WouldWait&) {  // its next frame is being begun
+    agent.session->roll_back(static_cast<std::int64_t>(back));
+  }
   go_back(agent, back);
 }
 
