@@ -125,7 +125,7 @@ class PrefillAhead {
   virtual void begin(const float* frames, std::int64_t seq) = 0;
   // Whether the state is there. Throws the error of what begin() has sent.
   virtual bool done() = 0;
-  virtual const State& state() const = 0;  // to be read alone, when it is there
+  virtual State& state() = 0;  // to be read alone, when it is there
 };
 
 struct PolicyOptions {

@@ -85,9 +85,8 @@ Session::Lock Session::lock_for_step(bool may_wait) {
 
 void Session::step_locked(const float* obs, float* out) {
   frame_arrived();
-  if (ahead_ && ahead_->is_ready(*window_)) {
-    auto* const from = const_cast<State*>(&ahead_->state());
-    State* const to = &ahead_->next();
+  if (ahead_ && ahead_->is_ready(*window_, WindowAhead::Wait::yes)) {
+    State *const from = &ahead_->state(), *const to = &ahead_->next();
     policy_->advance(&from, &to, 1, obs, out);
     window_->push(obs);
   } else if (window_) {
@@ -128,7 +127,7 @@ void Session::step_split(Lock& lock, const float* obs, float* out, Noise* noise)
 
 void Session::begin_split(const float* obs) {
   if (!window_) return split_->begin(*history_.state(), *history_.state(1), obs);
-  from_ahead_ = ahead_ && ahead_->is_ready(*window_);
+  from_ahead_ = ahead_ && ahead_->is_ready(*window_, WindowAhead::Wait::yes);
   if (!from_ahead_ && split_window_ == nullptr) throw WouldWait{};
   window_->push(obs);
   or_undo_push([&] {

@@ -66,7 +66,8 @@ void SessionGroup::keep() {
     std::int64_t longest = 0;
     for (const Part::Windowed& windowed : part.windows)
       longest = std::max(longest, windowed.session->window_->frames());
-    if (longest > 0) part.policy->reserve_windows(static_cast<std::int64_t>(part.windows.size()), longest);
+    const auto windows = static_cast<std::int64_t>(part.windows.size());
+    if (longest > 0) part.policy->reserve_windows(windows, longest), part.policy->reserve_batch(windows);
     part.memory = part.policy->group_memory(carried);
   }
 }
@@ -98,7 +99,10 @@ void SessionGroup::step_locked(const float* obs, float* out) {
 void SessionGroup::advance_histories() {
   for (const Part& part : parts_) {
     for (const Part::Moving& moving : part.moving) moving.session->history_.advance();
-    for (const Part::Windowed& windowed : part.windows) windowed.session->history_.advance();
+    for (const auto& [session, row] : part.windows) {
+      session->history_.advance();
+      if (session->ahead_) session->ahead_->want();
+    }
   }
 }
 
@@ -141,29 +145,45 @@ void SessionGroup::step_carried(Part& part, const float* obs, float* out) {
                              part.rows.empty() ? nullptr : part.rows.data(), obs, out, states.kept);
 }
 
-// One call for the windows, then one for the carried states. A call that fails changes no carried state, and
-// the windows are restored.
+// One call for the frames that were begun ahead, which are steps from their states, one for the other
+// windows, and one for the carried states. A call that fails changes no carried state, and the windows are
+// restored.
 void SessionGroup::step_with_windows(Part& part, const float* obs, float* out) {
   const auto d_input = part.policy->config().d_input, d_output = part.policy->config().d_output;
-  const std::size_t count = part.windows.size();
-  std::vector<float> answers(count * static_cast<std::size_t>(d_output));
-  std::vector<AgentWindow> windows(count);
-  for (std::size_t k = 0; k < count; ++k) {
-    Session& session = *part.windows[k].session;
-    session.window_->push(obs + part.windows[k].row * d_input);
-    windows[k] = session.agent_window();
+  std::vector<State*> from, to;
+  std::vector<std::int64_t> rows;
+  std::vector<AgentWindow> windows;
+  std::vector<Part::Windowed> whole;
+  for (const Part::Windowed& windowed : part.windows) {
+    Session& session = *windowed.session;
+    const bool begun = session.ahead_ && session.ahead_->is_ready(*session.window_, WindowAhead::Wait::no);
+    session.window_->push(obs + windowed.row * d_input);
+    if (begun) {
+      from.push_back(&session.ahead_->state()), to.push_back(&session.ahead_->next());
+      rows.push_back(windowed.row);
+    } else {
+      windows.push_back(session.agent_window());
+      whole.push_back(windowed);
+    }
   }
+  std::vector<float> answers(windows.size() * static_cast<std::size_t>(d_output));
   try {
-    part.policy->answer_windows(windows.data(), static_cast<std::int64_t>(count), answers.data());
+    if (!from.empty()) {
+      part.policy->advance_rows(from.data(), to.data(), static_cast<std::int64_t>(from.size()), rows.data(),
+                                obs, out);
+    }
+    if (!windows.empty()) {
+      part.policy->answer_windows(windows.data(), static_cast<std::int64_t>(windows.size()), answers.data());
+    }
     if (!part.from.empty()) step_carried(part, obs, out);
   } catch (...) {
     for (const Part::Windowed& windowed : part.windows) windowed.session->window_->undo(1);
     throw;
   }
   const float* answer = answers.data();
-  for (std::size_t k = 0; k < count; ++k, answer += d_output) {
-    std::copy_n(answer, d_output, out + part.windows[k].row * d_output);
-    if (windows[k].in_ring) part.windows[k].session->window_->set_held(windows[k].ring_windows);
+  for (std::size_t k = 0; k < windows.size(); ++k, answer += d_output) {
+    std::copy_n(answer, d_output, out + whole[k].row * d_output);
+    if (windows[k].in_ring) whole[k].session->window_->set_held(windows[k].ring_windows);
   }
 }
 

@@ -129,9 +129,9 @@ WindowAhead::~WindowAhead() {
   entry_->session = nullptr;
 }
 
-bool WindowAhead::is_ready(const FrameWindow& window) noexcept {
+bool WindowAhead::is_ready(const FrameWindow& window, Wait wait) noexcept {
   if (stamp_ == 0 || stamp_ != window.stamp()) return false;
-  const Clock::time_point end = there_ ? Clock::time_point() : Clock::now() + kPause;
+  const Clock::time_point end = there_ || wait == Wait::no ? Clock::time_point() : Clock::now() + kPause;
   try {
     while (!there_ && !(there_ = prefill_->done())) {
       if (Clock::now() > end) return false;

@@ -38,11 +38,12 @@ class WindowAhead {
   bool has_begun() const noexcept { return begun_.load(std::memory_order_relaxed); }
 
   // All of these with the session's lock.
-  // Whether the state before the next frame of this window is there. Waits for one that is under way, for
-  // kPause at the most.
-  bool is_ready(const FrameWindow& window) noexcept;
-  const State& state() const { return prefill_->state(); }
-  State& next() { return *next_; }  // for the state after that frame, which nobody reads
+  // Whether the state before the next frame of this window is there. Where it is under way it may be awaited,
+  // for kPause at the most.
+  enum class Wait { no, yes };
+  bool is_ready(const FrameWindow& window, Wait wait) noexcept;
+  State& state() { return prefill_->state(); }  // to be read alone
+  State& next() { return *next_; }              // for the state after that frame, which nobody reads
   // A frame has come: the state before the one after it is wanted.
   void want() noexcept;
   // By the thread: sends it to the device, or looks whether it is there. Whether to look again.

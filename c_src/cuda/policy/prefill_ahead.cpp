@@ -26,7 +26,11 @@ class PrefillLanes::Prefill final : public core::PrefillAhead {
  public:
   Prefill(PrefillLanes& lanes, const core::State& initial)
       : lanes_(lanes), initial_(initial), state_(lanes.arena_), done_(*lanes.context_) {}
-  ~Prefill() override { wait(); }
+  ~Prefill() override {
+    wait();
+    const std::lock_guard<std::mutex> lock(lanes_.mutex_);
+    --lanes_.prefills_;
+  }
 
   void begin(const float* frames, std::int64_t seq) override {
     const ContextGuard guard(*lanes_.context_);
@@ -53,7 +57,7 @@ class PrefillLanes::Prefill final : public core::PrefillAhead {
     return done_.done();
   }
 
-  const core::State& state() const override { return state_; }
+  core::State& state() override { return state_; }
 
  private:
   // A failure of what was under way is that of the next begin() or step.
@@ -82,13 +86,16 @@ PrefillLanes::~PrefillLanes() = default;
 std::unique_ptr<core::PrefillAhead> PrefillLanes::make(std::int64_t seq, const core::State& initial) {
   if (tuning_.window_ahead == 0 || seq > tuning_.slice_rows) return nullptr;
   const ContextGuard guard(*context_);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (prefills_ == kMostPrefills) return nullptr;
   reserve(seq);
-  return std::make_unique<Prefill>(*this, initial);
+  auto made = std::make_unique<Prefill>(*this, initial);
+  ++prefills_;
+  return made;
 }
 
 // With a lane for each of the first that ask, so that no begin() allocates.
 void PrefillLanes::reserve(std::int64_t seq) {
-  const std::lock_guard<std::mutex> lock(mutex_);
   rows_ = std::max(rows_, capacity_for(seq));
   if (lanes_.size() < kPrefillLanes) lanes_.push_back(std::make_unique<Lane>(*context_));
   for (auto& lane : lanes_) {

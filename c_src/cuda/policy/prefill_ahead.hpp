@@ -28,15 +28,17 @@ class PrefillLanes {
                const RowKernels& kernels, const std::shared_ptr<StateArena>& arena);
   ~PrefillLanes();
 
-  // Of up to so many frames; null where they are more than a lane takes. initial: a new agent's state, which
-  // nothing changes as long as the object exists.
+  // Of up to so many frames. Null where they are more than a lane takes, or where there are kMostPrefills:
+  // those of more sessions take longer one by one than their windows do together. initial: a new agent's
+  // state, which nothing changes as long as the object exists.
+  static constexpr int kMostPrefills = 128;
   std::unique_ptr<core::PrefillAhead> make(std::int64_t seq, const core::State& initial);
 
  private:
   class Prefill;
   struct Lane;
-  void reserve(std::int64_t seq);
-  Lane& free_lane();  // under the mutex
+  void reserve(std::int64_t seq);  // under the mutex
+  Lane& free_lane();               // under the mutex
   void enqueue(Lane& lane, const float* frames, std::int64_t seq, policy::StatePlace place);
 
   const std::shared_ptr<Context> context_;
@@ -46,6 +48,7 @@ class PrefillLanes {
   const std::shared_ptr<StateArena> arena_;
 
   std::mutex mutex_;
+  int prefills_ = 0;
   std::int64_t rows_ = 0;  // of a lane
   std::vector<std::unique_ptr<Lane>> lanes_;
   std::size_t next_ = 0;  // the lane that was begun longest ago

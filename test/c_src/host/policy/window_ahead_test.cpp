@@ -33,7 +33,7 @@ class AheadPolicy final : public test::ForwardingPolicy {
 
   void advance(core::State* const* from, core::State* const* to, std::int64_t count, const float* obs,
                float* out) override {
-    ++steps;
+    steps += count;
     ForwardingPolicy::advance(from, to, count, obs, out);
   }
 
@@ -41,7 +41,7 @@ class AheadPolicy final : public test::ForwardingPolicy {
   void await_begun(int count) { await(begun_, count); }
   void await_there(int count) { await(there_, count); }
 
-  std::atomic<int> steps{0};  // all from such states
+  std::atomic<std::int64_t> steps{0};  // frames, all from such states but those of carried sessions
   std::atomic<std::int64_t> longest{0};
   std::atomic<bool> late{false}, step_fails{false}, ahead_fails{false}, ahead_takes_long{false};
 
@@ -84,7 +84,7 @@ class AheadPolicy final : public test::ForwardingPolicy {
       if (!std::exchange(seen_, true)) policy_.count(policy_.there_);
       return true;
     }
-    const core::State& state() const override { return *state_; }
+    core::State& state() override { return *state_; }
 
    private:
     AheadPolicy& policy_;
@@ -113,9 +113,9 @@ constexpr std::int64_t kWindow = 5, kHistory = 3;
 class Play {
  public:
   explicit Play(core::Pad pad = core::Pad::repeat) {
-    options_.window = kWindow, options_.history = kHistory, options_.pad = pad;
-    session.emplace(policy, options_);
-    whole.emplace(host_, options_);
+    options.window = kWindow, options.history = kHistory, options.pad = pad;
+    session.emplace(policy, options);
+    whole.emplace(host_, options);
   }
 
   // The next frame of both. ready: when the state before it is there.
@@ -127,13 +127,14 @@ class Play {
   }
   // After a call that changes the frames of both: the next frame is a whole window.
   void step_anew() {
-    const int before = policy->steps;
+    const std::int64_t before = policy->steps;
     step(false, true);
     CHECK(policy->steps == before);
   }
-  // Until the state after the last frame is there, and the thread has done with the session.
-  void settle() {
-    policy->await_there(++prepared_);
+  // Until the state after the last frame is there, or those of so many sessions, and the thread has done with
+  // the session.
+  void settle(int sessions = 1) {
+    policy->await_there(prepared_ += sessions);
     session->recorded();
   }
   void next() {
@@ -145,13 +146,13 @@ class Play {
     CHECK(out_ == expected);
   }
 
+  core::SessionOptions options;
   const std::shared_ptr<core::Policy> host_ = host::make_policy(*test::make_policy({}), {});
   const std::shared_ptr<AheadPolicy> policy = std::make_shared<AheadPolicy>(host_);
   std::optional<Session> session, whole;
   Floats obs_, out_ = Floats(static_cast<std::size_t>(host_->config().d_output));
 
  private:
-  core::SessionOptions options_;
   std::uint64_t seed_ = 0;
   int prepared_ = 0;
 };
@@ -202,14 +203,32 @@ TEST_CASE("frames begun ahead are dropped where others are played", "[session][w
       session->prefill(frames.data(), 7, out.data());
     }
   }
-  SECTION("played in a group") {
-    for (auto* session : {&*play.session, &*play.whole}) {
-      core::SessionGroup group({session});
-      group.step(play.obs_.data(), play.out_.data());
-    }
-  }
   play.step_anew();
   play.step(true);
+}
+
+TEST_CASE("frames of a group are steps where their states were computed ahead", "[session][window]") {
+  Play play;
+  Session second(play.policy, play.options), second_whole(play.host_, play.options);
+  Session carried(play.policy, {}), carried_alone(play.host_, {});
+  play.step(false, true);
+  play.settle();
+  core::SessionGroup group({&second, &*play.session, &carried});
+  const std::size_t width = play.obs_.size(), outputs = play.out_.size();
+  for (std::uint64_t t = 0; t < 4; ++t) {
+    const Floats obs = test::Random(70 + t).vector(3 * width, -1, 1);
+    Floats out(3 * outputs), expected(3 * outputs);
+    const std::int64_t before = play.policy->steps;
+    group.step(obs.data(), out.data());
+    // That of the second one was not begun before the first frame; one is carried.
+    CHECK(play.policy->steps == before + (t == 0 ? 2 : 3));
+    second_whole.step(obs.data(), expected.data());
+    play.whole->step(obs.data() + width, expected.data() + outputs);
+    carried_alone.step(obs.data() + 2 * width, expected.data() + 2 * outputs);
+    CHECK(out == expected);
+    play.settle(2);
+    second.recorded();
+  }
 }
 
 TEST_CASE("a window whose frames could not be begun ahead is answered whole", "[session][window]") {
