@@ -185,9 +185,12 @@ class Policy {
   // How many threads should be awake to help a call that copies the frames of so many agents.
   virtual int copying_helpers(std::int64_t /*count*/) const { return 0; }
 
-  // From now on an advance of up to `count` states allocates no memory of the backend, unless other calls use
-  // it up: a new state does. Cheap where that memory is there. Throws out_of_memory.
-  virtual void reserve_batch(std::int64_t /*count*/) {}
+  // How many advances of several states are worth making at the same time: more would wait for each other.
+  virtual int batches_at_once() const { return 1; }
+  // From now on an advance of up to `count` states allocates no memory of the backend, nor do `at_once` of
+  // them at the same time, unless other calls use it up: a new state does. Cheap where that memory is there.
+  // Throws out_of_memory.
+  virtual void reserve_batch(std::int64_t /*count*/, int /*at_once*/) {}
   // The same of answer_windows(), of up to `count` windows of at most `seq` frames.
   virtual void reserve_windows(std::int64_t /*count*/, std::int64_t /*seq*/) {}
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -64,8 +65,9 @@ class GatheredFrame {
   static constexpr std::size_t kLanes = 256;
   std::size_t lane_ = 0;  // the number of the thread that began it; of more threads some have the same
   std::vector<float> obs_;
-  std::unique_ptr<Noise> noise_;   // made for the first frame that acts
-  GatheredFrame* next_ = nullptr;  // of the list
+  std::chrono::steady_clock::time_point submitted_;  // set where launches may be beside each other
+  std::unique_ptr<Noise> noise_;                     // made for the first frame that acts
+  GatheredFrame* next_ = nullptr;                    // of the list
 };
 
 struct ReleaseFrame {

@@ -1,15 +1,12 @@
 #include "core/session/gatherer.hpp"
 
 #include <sys/prctl.h>
-#include <time.h>
 
 #include <algorithm>
 
 #include "core/error.hpp"
 #include "core/session/launched_frames.hpp"
 #include "core/session/session.hpp"
-#include "core/session/session_group.hpp"
-#include "core/work/background.hpp"
 #include "core/work/own_thread.hpp"
 #include "core/work/parallel.hpp"
 
@@ -21,24 +18,9 @@ namespace {
 // nobody beside it, and to step it alone takes as long as several frames together.
 constexpr int kCrowd = 8;
 // A message to a process takes now and then milliseconds of a thread that is no scheduler, because it waits
-// for the queue of a scheduler that has lost its core. So several threads answer. The one that launches
-// answers only where all frames are one part, and on few cores, where it is alone.
+// for the queue of a scheduler that has lost its core. So several threads answer. Those that launch answer
+// only where all frames are one part, and on few cores, where there is one thread for all.
 constexpr int kCoresPerThread = 4, kFewCores = 8, kMostAnswering = 4;
-// Where launches on a device have at least so many frames, a launch waits for more of them for as long as it
-// usually takes itself, at most kMostPause. So launches take at most half of the time, and a frame is
-// answered at most a launch later. Processes that wake by the VM's timers do so at the beginning of each
-// millisecond, so two launches have all frames of a millisecond instead of four or five, and wake half as
-// many schedulers. On the host the cores that would wait compute: a pause made the median answer to 512
-// processes on two cores 1.3 to 1.5 ms instead of 0.9 to 1.1.
-constexpr float kManyFrames = 8;
-constexpr float kMostPause = 250;  // microseconds
-constexpr float kUsual = 8;        // launches of the averages that decide it
-
-double microseconds_of(clockid_t clock) {
-  timespec time{};
-  clock_gettime(clock, &time);
-  return static_cast<double>(time.tv_sec) * 1e6 + static_cast<double>(time.tv_nsec) * 1e-3;
-}
 
 }  // namespace
 
@@ -46,14 +28,17 @@ Gatherer::Gatherer(std::shared_ptr<Policy> policy, int cores)
     : policy_(std::move(policy)),
       cores_(cores),
       on_device_(policy_->on_device()),
-      most_frames_(on_device_ ? kMostOnDevice : kMostOnHost) {}
+      most_frames_(on_device_ ? kMostOnDevice : kMostOnHost),
+      places_(on_device_ && cores >= kFewCores
+                  ? static_cast<unsigned>(std::clamp(policy_->batches_at_once(), 1, kMostAtOnce))
+                  : 1) {}
 
 Gatherer::~Gatherer() {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     stopping_ = true;
   }
-  launcher_.wake.notify_all();
+  for (Sleepers& launcher : launchers_) launcher.wake.notify_all();
   answerers_.wake.notify_all();
   for (std::thread& thread : threads_) thread.join();
 }
@@ -61,15 +46,22 @@ Gatherer::~Gatherer() {
 void Gatherer::start_threads() {
   const auto answering =
       cores_ < kFewCores ? 0 : static_cast<std::size_t>(std::min(cores_ / kCoresPerThread, kMostAnswering));
-  if (launches_made_.empty() && unused_launch() == nullptr) throw std::bad_alloc();
+  const std::size_t launching = places_.most();
+  const auto start_launcher = [this](Sleepers& launcher) {
+    threads_.emplace_back([this, &launcher] { run(launcher, &Gatherer::launching_thread_has_work, true); });
+  };
+  while (launches_made_.size() < launching) {
+    if (make_launch() == nullptr) throw std::bad_alloc();
+  }
   try {
-    threads_.reserve(1 + answering);
-    threads_.emplace_back([this] { run(launcher_, &Gatherer::launching_thread_has_work, true); });
+    threads_.reserve(launching + answering);
+    start_launcher(launchers_[0]);
     while (threads_.size() < 1 + answering) {
       threads_.emplace_back([this] { run(answerers_, &Gatherer::may_answer, false); });
       const std::lock_guard<std::mutex> lock(mutex_);
       ++answering_threads_;
     }
+    for (std::size_t i = 1; i < launching; ++i) start_launcher(launchers_[i]);
   } catch (const std::exception& error) {  // those that run do the work
     if (threads_.empty()) {
       fail(ErrorKind::out_of_memory, ":gather",
@@ -89,7 +81,7 @@ void Gatherer::add_session(std::int64_t window) {
   }
   // At once for the largest launch: while a GPU allocates, all frames on it wait for some 30 ms. Again for
   // each session, because its state is in a place that was free for a launch before.
-  policy_->reserve_batch(most);
+  policy_->reserve_batch(most, at_once());
 }
 
 void Gatherer::remove_session(std::int64_t window) noexcept {
@@ -99,20 +91,20 @@ void Gatherer::remove_session(std::int64_t window) noexcept {
 
 std::optional<Gatherer::Turn> Gatherer::take_turn() noexcept {
   if (crowd_.load(std::memory_order_relaxed) > 0 || !waiting_.empty()) return std::nullopt;
-  if (launching_.exchange(true)) return std::nullopt;
+  if (!places_.take_all()) return std::nullopt;
   return std::make_optional<Turn>(*this);
 }
 
 void Gatherer::end_turn(std::size_t frames) noexcept {
   if (frames > 0) count_launch(frames);
-  launching_.store(false);
-  if (!waiting_.empty() && launcher_.idle.load() > 0) wake_launching_thread();
+  places_.give_all_back();
+  if (!waiting_.empty()) wake_launching_thread();
 }
 
 void Gatherer::count_launch(std::size_t frames) noexcept {
   const auto count = static_cast<std::int64_t>(frames);
   crowd_ = frames > 1 ? kCrowd : std::max(0, crowd_ - 1);
-  frames_ = frames_ + count;  // nobody else writes
+  frames_ = frames_ + count;  // nobody else writes now
   launches_ = launches_ + 1;
   most_ = std::max<std::int64_t>(most_, count);
 }
@@ -121,16 +113,28 @@ GatherCounts Gatherer::counts() const noexcept {
   return {frames_.load(), launches_.load(), most_.load()};
 }
 
+Gatherer::Sleepers* Gatherer::sleeping_launcher() noexcept {
+  const auto sleeps = [](const Sleepers& launcher) { return launcher.idle.load() > 0; };
+  const auto found = std::find_if(launchers_.begin(), launchers_.end(), sleeps);
+  return found == launchers_.end() ? nullptr : &*found;
+}
+
 // The mutex is taken so that a thread which has found nothing to do is asleep by now, and hears of it.
 void Gatherer::wake_launching_thread() noexcept {
-  { const std::lock_guard<std::mutex> lock(mutex_); }
-  launcher_.wake.notify_one();
+  Sleepers* launcher = sleeping_launcher();
+  if (launcher == nullptr) return;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    launcher = sleeping_launcher();
+  }
+  if (launcher != nullptr) launcher->wake.notify_one();
 }
 
 void Gatherer::submit(GatheredFramePtr submitted) noexcept {
+  if (at_once() > 1) submitted->submitted_ = Clock::now();
   const bool first = waiting_.push(submitted.release());
-  // Whoever submitted the frame before has woken the thread, and who has the turn looks when it ends.
-  if (first && !launching_.load() && launcher_.idle.load() > 0) wake_launching_thread();
+  // Whoever submitted the frame before has woken a thread, or whoever launches looks when that ends.
+  if (first && may_collect()) wake_launching_thread();
 }
 
 void Gatherer::finish(Turn turn, std::shared_ptr<LateFrame> late, GatheredFramePtr frame) noexcept {
@@ -144,10 +148,6 @@ void Gatherer::finish(Turn turn, std::shared_ptr<LateFrame> late, GatheredFrameP
   who->wake.notify_one();
 }
 
-bool Gatherer::may_launch() const noexcept {
-  return !launching_.load() && !waiting_.empty();
-}
-
 bool Gatherer::may_answer() const noexcept {
   return late_.step != nullptr || !answering_.empty();
 }
@@ -157,7 +157,7 @@ bool Gatherer::launching_thread_has_work() const noexcept {
 }
 
 Gatherer::Sleepers& Gatherer::who_answers() noexcept {
-  return answering_threads_ == 0 ? launcher_ : answerers_;
+  return answering_threads_ == 0 ? launchers_[0] : answerers_;
 }
 
 void Gatherer::run(Sleepers& sleepers, HasWork has_work, bool launches) {
@@ -169,7 +169,7 @@ void Gatherer::run(Sleepers& sleepers, HasWork has_work, bool launches) {
   std::unique_lock<std::mutex> lock(mutex_);
   for (;;) {
     if (!(this->*has_work)()) {
-      ++sleepers.idle;  // before it looks again; see launching_
+      ++sleepers.idle;  // before it looks again; see waiting_
       sleepers.wake.wait(lock, [&] { return stopping_ || (this->*has_work)(); });
       --sleepers.idle;
     }
@@ -204,102 +204,6 @@ void Gatherer::run_late(std::unique_lock<std::mutex>& lock) {
     frame.answer(out.data(), action, {});
   }
   late = {};
-  lock.lock();
-}
-
-void Gatherer::run_launch(std::unique_lock<std::mutex>& lock) {
-  if (launching_.exchange(true)) return;  // by a caller, who wakes a thread at its end
-  if (waiting_.empty()) return launching_.store(false);
-  lock.unlock();
-  std::shared_ptr<LaunchedFrames> launch;
-  while ((launch = unused_launch()) == nullptr) {  // no memory: some will be unused soon
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  pause_before_launch();
-  note_frame();
-  take_waiting(*launch);
-  compute(*launch);
-  launch->cut_answers();
-  const std::size_t parts = launch->parts();
-  count_launch(launch->frames.size());
-  usual_frames_ += (static_cast<float>(launch->frames.size()) - usual_frames_) / kUsual;
-  usual_microseconds_ += (launch->microseconds - usual_microseconds_) / kUsual;
-  full_ = launch->frames.size() == most_frames_;
-  waiting_since_ = waiting_.empty() ? std::nullopt : std::optional(Clock::now());
-  launching_.store(false);
-  lock.lock();
-  answering_.push_back(launch);
-  // To wake another thread for few would take longer.
-  if (launch->frames.size() <= LaunchedFrames::kLeastAnswers) return answer_some(lock);
-  for (std::size_t i = 0; i < std::min(parts, answering_threads_); ++i) answerers_.wake.notify_one();
-}
-
-void Gatherer::pause_before_launch() const noexcept {
-  if (!on_device_ || usual_frames_ < kManyFrames || full_) return;
-  const std::chrono::duration<float, std::micro> pause(std::min(usual_microseconds_, kMostPause));
-  const Clock::time_point since = waiting_since_.value_or(Clock::now());
-  std::this_thread::sleep_until(since + std::chrono::duration_cast<Clock::duration>(pause));
-}
-
-// There are few: as many as have answers that nobody has delivered yet. null where there is no memory.
-std::shared_ptr<LaunchedFrames> Gatherer::unused_launch() noexcept {
-  for (const auto& launch : launches_made_) {
-    if (launch->unused()) return launch;
-  }
-  try {
-    launches_made_.reserve(launches_made_.size() + 1);
-    auto launch = std::make_shared<LaunchedFrames>(most_frames_);
-    const std::lock_guard<std::mutex> lock(mutex_);
-    answering_.reserve(launches_made_.size() + 1);
-    return launches_made_.emplace_back(std::move(launch));
-  } catch (const std::bad_alloc&) {
-    return nullptr;
-  }
-}
-
-void Gatherer::take_waiting(LaunchedFrames& launch) noexcept {
-  launch.frames.clear();
-  while (launch.frames.size() < most_frames_) {
-    GatheredFrame* const frame = waiting_.take();
-    if (frame == nullptr) break;
-    launch.frames.emplace_back(frame);
-  }
-}
-
-void Gatherer::compute(LaunchedFrames& launch) noexcept {
-  launch.error = nullptr;
-  launch.told = {};
-  launch.told.frames = static_cast<std::int64_t>(launch.frames.size());
-  const bool alone = launch.frames.size() == 1;
-  const double begin = microseconds_of(CLOCK_MONOTONIC);
-  const double begin_processor = alone ? microseconds_of(CLOCK_THREAD_CPUTIME_ID) : 0;
-  try {
-    obs_.clear();
-    std::vector<Session*> sessions;
-    sessions.reserve(launch.frames.size());
-    for (const GatheredFramePtr& frame : launch.frames) {
-      sessions.push_back(&frame->session());
-      obs_.insert(obs_.end(), frame->obs_.begin(), frame->obs_.end());
-    }
-    launch.d_output = static_cast<std::size_t>(policy_->config().d_output);
-    launch.out.resize(launch.frames.size() * launch.d_output);
-    SessionGroup(std::move(sessions)).step_locked(obs_.data(), launch.out.data());
-  } catch (...) {
-    launch.error = std::current_exception();
-  }
-  launch.microseconds = static_cast<float>(microseconds_of(CLOCK_MONOTONIC) - begin);
-  if (!alone || launch.error) return;
-  launch.told.microseconds = launch.microseconds;
-  launch.told.processor_microseconds =
-      static_cast<float>(microseconds_of(CLOCK_THREAD_CPUTIME_ID) - begin_processor);
-}
-
-void Gatherer::answer_some(std::unique_lock<std::mutex>& lock) {
-  const std::shared_ptr<LaunchedFrames> launch = answering_.front();
-  const std::size_t part = launch->taken++;
-  if (launch->taken == launch->parts()) answering_.erase(answering_.begin());
-  lock.unlock();
-  LaunchedFrames::answer(launch, part);
   lock.lock();
 }
 

@@ -1,5 +1,6 @@
-// The frames of one launch, from when they are taken until each is answered. Used by gatherer.cpp: one thread
-// fills it and launches, then several answer. Its memory is used again.
+// The frames of one launch, from when they are taken until each is answered. Used by gatherer_launches.cpp:
+// one thread fills it and launches, then several answer. Its memory is used again. Launches that are under
+// way at the same time have an object each.
 #pragma once
 
 #include <atomic>
@@ -14,12 +15,20 @@ namespace exphil::core {
 
 class LaunchedFrames {
  public:
-  // With room for so many frames: nothing here allocates but `out`, and answer() where it passes on.
+  // With room for so many frames: nothing here allocates but `obs` and `out`, and answer() where it passes
+  // on.
   explicit LaunchedFrames(std::size_t most) {
     frames.reserve(most), order_.reserve(most), ends_.reserve(most);
   }
 
+  // Of another launch, without frames yet. It is in use from here on.
+  void begin() noexcept {
+    frames.clear();
+    unanswered_.store(1, std::memory_order_relaxed);  // until cut_answers() knows how many
+  }
+
   std::vector<GatheredFramePtr> frames;
+  std::vector<float> obs;  // {frames, d_input}
   std::size_t d_output = 0;
   std::vector<float> out;    // {frames, d_output}
   std::exception_ptr error;  // of the launch

@@ -62,7 +62,7 @@ void SessionGroup::keep() {
   claiming_.claim = std::make_shared<GroupClaim>();
   for (Part& part : parts_) {
     const auto carried = static_cast<std::int64_t>(part.from.size());
-    if (carried > 0) part.policy->reserve_batch(carried);
+    if (carried > 0) part.policy->reserve_batch(carried, 1);
     std::int64_t longest = 0;
     for (const Part::Windowed& windowed : part.windows)
       longest = std::max(longest, windowed.session->window_->frames());

@@ -35,6 +35,12 @@ class PushList {
     if (node != nullptr) oldest_.store(std::exchange(node->next_, nullptr));
     return node;
   }
+  // By the thread that takes: the same node, which stays in the list.
+  Node* oldest() noexcept {
+    if (oldest_.load(std::memory_order_relaxed) == nullptr)
+      oldest_.store(in_order(newest_.exchange(nullptr)));
+    return oldest_.load(std::memory_order_relaxed);
+  }
 
  private:
   // From the newest back, each has the one before it; then from the oldest on, the one after it.

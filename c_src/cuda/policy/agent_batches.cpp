@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "core/finite.hpp"
@@ -32,7 +33,25 @@ AgentBatches::AgentBatches(std::shared_ptr<Context> context, const PolicyDims& d
       arena_(arena),
       others_(others),
       few_(few),
-      frames_(context_, dims, kernels, tuning, stream, StreamPriority::high) {}
+      stream_(stream) {
+  make_pipeline();
+}
+
+void AgentBatches::make_pipeline() {
+  auto made =
+      std::make_unique<SlicePipeline>(context_, dims_, kernels_, tuning_, stream_, StreamPriority::high);
+  frames_[made_.load()] = std::move(made);
+  made_.fetch_add(1);  // other calls see it from here on
+}
+
+std::pair<SlicePipeline&, SlicePipeline::Turn> AgentBatches::pipeline_for(std::int64_t count) {
+  const std::size_t made = made_.load();
+  for (std::size_t i = 0; i < made; ++i) {
+    if (i > 0 && frames_[i]->reserved() < count) continue;  // it would allocate
+    if (SlicePipeline::Turn turn = frames_[i]->try_turn()) return {*frames_[i], std::move(turn)};
+  }
+  return {*frames_[0], frames_[0]->turn()};
+}
 
 bool AgentBatches::hurry(std::int64_t count) const {
   return count > few_ && count <= kFrames;
@@ -57,8 +76,11 @@ bool AgentBatches::advance(const core::GroupStates& states, std::int64_t count, 
     next->reach(static_cast<std::size_t>(slice.states - next->places() + slice.job.rows));
   };
   hooks.meanwhile = [&] { next->assign(); };
-  SlicePipeline& pipeline = count <= kFrames ? frames_ : others_;
-  const bool finite = pipeline.batch(count, rows, group != nullptr, hooks);
+  const auto compute = [&](SlicePipeline& pipeline, SlicePipeline::Turn turn) {
+    return pipeline.batch(count, rows, group != nullptr, hooks, std::move(turn));
+  };
+  const bool finite =
+      count <= kFrames ? std::apply(compute, pipeline_for(count)) : compute(others_, others_.turn());
   if (!right) return false;
   if (!finite) require_finite(rows, count, dims_.config.d_input);
   next->commit();
@@ -82,13 +104,18 @@ std::unique_ptr<core::GroupMemory> AgentBatches::group_memory(std::int64_t count
 // for their frames 60 to 62 with two and 71 to 77 with none (bench/results/gated.md).
 int AgentBatches::copying_helpers(std::int64_t count) const {
   constexpr int kHelpers = 2;
-  const bool awaited = count > few_ && frames_.is_one_launch(count, true);
+  const bool awaited = count > few_ && frames_[0]->is_one_launch(count, true);
   const std::int64_t alone = awaited ? kAwaitedAlone : kFramesAlone;
   return 4 * count * dims_.frame_size() >= alone ? kHelpers : 0;
 }
 
-void AgentBatches::reserve(std::int64_t count) {
-  if (count > few_) frames_.reserve_batch(std::min(count, kFrames));
+void AgentBatches::reserve(std::int64_t count, int at_once) {
+  const auto most = static_cast<std::size_t>(std::min(at_once, tuning_.batches));
+  if (made_.load() < most) {
+    const std::lock_guard<std::mutex> lock(making_);
+    while (made_.load() < most) make_pipeline();
+  }
+  for (std::size_t i = 0; count > few_ && i < most; ++i) frames_[i]->reserve_batch(std::min(count, kFrames));
   if (count > kFrames) others_.reserve_batch(count);
 }
 

@@ -3,9 +3,13 @@
 // may call, several concurrently.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <utility>
 
 #include "core/policy/policy.hpp"
 #include "cuda/device/context.hpp"
@@ -33,12 +37,16 @@ class AgentBatches {
   // Whether a frame of so many may begin with states that are a guess. Needs no context.
   bool may_guess(std::int64_t count) const;
   std::unique_ptr<core::GroupMemory> group_memory(std::int64_t count) const;
-  int copying_helpers(std::int64_t count) const;  // needs no context
-  void reserve(std::int64_t count);
+  int copying_helpers(std::int64_t count) const;             // needs no context
+  void reserve(std::int64_t count, int at_once);             // Policy::reserve_batch(), without the states
   std::size_t group_bytes() const { return *group_bytes_; }  // of what group_memory() made; needs no context
 
  private:
   bool hurry(std::int64_t count) const;  // so many agents
+  // Of those who hurry: a free one, in their order, so that batches that come one after another all have the
+  // first. It has the memory for so many, or is the first. Where none is free it waits for the first.
+  std::pair<SlicePipeline&, SlicePipeline::Turn> pipeline_for(std::int64_t count);
+  void make_pipeline();
 
   const std::shared_ptr<Context> context_;
   const PolicyDims& dims_;
@@ -48,7 +56,12 @@ class AgentBatches {
   SlicePipeline& others_;
   const std::int64_t few_;
   const CudaGroupMemory::HeldBytes group_bytes_ = std::make_shared<std::atomic<std::size_t>>(0);
-  SlicePipeline frames_;  // of those who hurry, which a long prefill must not hold up
+  OrderedStream& stream_;
+  // Of those who hurry, which a long prefill must not hold up. All but the first are made where somebody
+  // reserves memory for several batches at once.
+  std::mutex making_;
+  std::array<std::unique_ptr<SlicePipeline>, PolicyTuning::kMostBatches> frames_;
+  std::atomic<std::size_t> made_{0};
 };
 
 }  // namespace exphil::cuda

@@ -103,6 +103,7 @@ void FrameLane::launch(const Slice& batch, CUevent after, const CudaGroupMemory*
   const bool has_outputs = kernels_.frame()->has_outputs();
   a.out = has_outputs ? rest.out : kernels_.hidden(rest_);
   context_.check(driver().cuStreamWaitEvent(stream_.handle(), after, 0), "cuStreamWaitEvent");
+  if (known != nullptr) known->make_wait(stream_.handle());
   kernels_.enqueue_frame(stream_.handle(), a, known != nullptr ? known->products() : h_.as<float>(),
                          known != nullptr);
   if (!has_outputs) kernels_.enqueue_output(stream_.handle(), rest_, rest);
@@ -126,6 +127,7 @@ void FrameLane::wait(std::int64_t rows) {
 
 void FrameLane::begin_next(const Slice& batch, CudaGroupMemory& group) {
   const std::int64_t rows = batch.job.rows;
+  group.make_wait(stream_.handle());
   kernels_.enqueue_ahead(stream_.handle(), group.next_places(batch.states, rows), rows, group.products());
   group.written_by(stream_.handle());
 }

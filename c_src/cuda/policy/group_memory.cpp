@@ -48,8 +48,14 @@ const policy::StatePlace* CudaGroupMemory::next_places(const policy::StatePlace*
   return as_pointer<policy::StatePlace>(places_.device_address()) + at;
 }
 
+void CudaGroupMemory::make_wait(CUstream stream) const {
+  if (stream == last_stream_ || last_written_ == nullptr) return;
+  context_->check(driver().cuStreamWaitEvent(stream, last_written_, 0), "cuStreamWaitEvent");
+}
+
 void CudaGroupMemory::written_by(CUstream stream) {
   written_[table_].record(stream);
+  last_stream_ = stream, last_written_ = written_[table_].handle();
   is_written_ = true;
 }
 

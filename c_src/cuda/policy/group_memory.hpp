@@ -31,6 +31,9 @@ class CudaGroupMemory : public core::GroupMemory {
   // Where the states will be that the frame computes, as the device reads it. Waits for the frame before the
   // last one.
   const policy::StatePlace* next_places(const policy::StatePlace* places, std::int64_t rows);
+  // Later work of the stream waits for what wrote the products last: a frame of a group may be computed in
+  // other streams than the one before it.
+  void make_wait(CUstream stream) const;
   // What the stream does up to here writes the products of those.
   void written_by(CUstream stream);
   // No products were written after all.
@@ -47,7 +50,9 @@ class CudaGroupMemory : public core::GroupMemory {
   // Two tables: the device may still read the one of the frame before.
   PinnedBuffer places_;
   int table_ = 0;
-  Event written_[2];  // the products of each
+  Event written_[2];                // the products of each
+  CUstream last_stream_ = nullptr;  // that wrote them last, and its event
+  CUevent last_written_ = nullptr;
   bool is_written_ = false;
   std::uint64_t first_stamp_ = 0;  // of the first state, the next one has the next; 0: there are no products
 };

@@ -93,7 +93,8 @@ class CudaPolicy : public core::Policy {
   void advance_chain(core::State& from, core::State* const* to, std::int64_t seq, const float* frames,
                      float* out) override;
   void reserve_chain(std::int64_t seq) override;
-  void reserve_batch(std::int64_t count) override;
+  int batches_at_once() const override { return tuning_.batches; }
+  void reserve_batch(std::int64_t count, int at_once) override;
   void reserve_windows(std::int64_t count, std::int64_t seq) override;
   std::unique_ptr<core::SplitStep> split_step() override;
   std::unique_ptr<core::SplitStep> armed_step() override;
@@ -248,7 +249,8 @@ void CudaPolicy::advance_chain(core::State& from, core::State* const* to, std::i
     for (std::int64_t t = 0; t < seq; ++t) {
       SliceHooks hooks;
       hooks.find = [&] { return BatchStates{next.places() + t}; };
-      slices_.batch(1, {frames + t * dims_.config.d_input, out + t * dims_.outputs()}, false, hooks);
+      slices_.batch(1, {frames + t * dims_.config.d_input, out + t * dims_.outputs()}, false, hooks,
+                    slices_.turn());
     }
   }
   next.commit();
@@ -270,10 +272,10 @@ void CudaPolicy::reserve_chain(std::int64_t seq) {
   fused_.reserve_chain(seq);
 }
 
-void CudaPolicy::reserve_batch(std::int64_t count) {
+void CudaPolicy::reserve_batch(std::int64_t count, int at_once) {
   const ContextGuard guard(*context_);
-  arena_->reserve(static_cast<std::size_t>(count));
-  batches_.reserve(count);
+  arena_->reserve(static_cast<std::size_t>(count) * static_cast<std::size_t>(at_once));
+  batches_.reserve(count, at_once);
 }
 
 void CudaPolicy::reserve_windows(std::int64_t count, std::int64_t seq) {

@@ -104,7 +104,7 @@ bool SliceLanes::run(std::vector<Slice>& slices, bool chained, const StartEvent&
     if (!ahead_ || slices.size() > lanes) return;
     if (batch.group != nullptr && ahead_->takes(slices)) kept = batch.group;
     if (kept != nullptr && batch.known) {
-      after = ahead_->begin_known(slices, *kept, after);
+      after = ahead_->begin_known(slices, *kept, lanes_[0]->stream.handle(), after);
     } else if (together > 1) {
       after = ahead_->begin(slices, after);
     }

@@ -33,7 +33,8 @@ SlicePipeline::SlicePipeline(std::shared_ptr<Context> context, const PolicyDims&
   if (kernels.frame() != nullptr) frame_.emplace(*context_, dims, kernels, tuning, priority);
 }
 
-bool SlicePipeline::batch(std::int64_t count, const BatchRows& rows, bool grouped, const SliceHooks& hooks) {
+bool SlicePipeline::batch(std::int64_t count, const BatchRows& rows, bool grouped, const SliceHooks& hooks,
+                          Turn turn) {
   std::vector<Slice> slices;
   const bool one = is_one_launch(count, grouped);
   const std::int64_t each = one ? count : batch_rows(count);
@@ -57,8 +58,9 @@ bool SlicePipeline::batch(std::int64_t count, const BatchRows& rows, bool groupe
     }
     slices.push_back(slice);
   }
-  if (!one) return run(slices, false, hooks);
-  return run_after_others([&](const StartEvent& start) { return frame_->run(slices.front(), start, hooks); });
+  if (!one) return run(slices, false, std::move(turn), hooks);
+  return run_after_others(turn,
+                          [&](const StartEvent& start) { return frame_->run(slices.front(), start, hooks); });
 }
 
 // A multiple of agents_together: batches of any size then have slices of few sizes, for which there are
@@ -117,7 +119,7 @@ void SlicePipeline::sequence(const LongSequence& s) {
     if (s.last_only && first + slice.job.rows == s.seq) slice.out = s.out;
     slices.push_back(slice);
   }
-  run(slices, true);
+  run(slices, true, turn());
 }
 
 void SlicePipeline::windows(const float* windows, std::int64_t count, std::int64_t seq, float* out) {
@@ -154,17 +156,17 @@ void SlicePipeline::run_windows(const float* const* windows, std::int64_t count,
     slice.out = out + first * dims_.outputs();
     slices.push_back(slice);
   }
-  if (!slices.empty()) run(slices, false);
+  if (!slices.empty()) run(slices, false, turn());
 }
 
-bool SlicePipeline::run(std::vector<Slice>& slices, bool chained, const SliceHooks& hooks) {
-  return run_after_others([&](const StartEvent& start) { return lanes_.run(slices, chained, start, hooks); });
+bool SlicePipeline::run(std::vector<Slice>& slices, bool chained, Turn turn, const SliceHooks& hooks) {
+  return run_after_others(turn,
+                          [&](const StartEvent& start) { return lanes_.run(slices, chained, start, hooks); });
 }
 
 template <class Work>
-bool SlicePipeline::run_after_others(Work work) {
+bool SlicePipeline::run_after_others(const Turn& /*turn*/, Work work) {
   Event before(*context_);
-  const std::lock_guard<std::mutex> lock(mutex_);
   return work([&] {
     const auto entered = stream_.enter();
     before.record(stream_.handle());

@@ -47,12 +47,17 @@ class SlicePipeline {
                 const PolicyTuning& tuning, OrderedStream& stream,
                 StreamPriority priority = StreamPriority::low);
 
+  // The right to call batch(), which one call has at a time.
+  using Turn = std::unique_lock<std::mutex>;
+  Turn turn() { return Turn(mutex_); }
+  Turn try_turn() { return Turn(mutex_, std::try_to_lock); }  // without it where another call is under way
   // One frame of each of `count` agents, whose states hooks.find gives; grouped: they are of a group, with
   // what it needs of them. Returns whether all frames are finite.
-  bool batch(std::int64_t count, const BatchRows& rows, bool grouped, const SliceHooks& hooks);
+  bool batch(std::int64_t count, const BatchRows& rows, bool grouped, const SliceHooks& hooks, Turn turn);
   // From now on a batch of at most so many agents allocates nothing. Waits for no other call where that is so
   // already. Throws out_of_memory.
   void reserve_batch(std::int64_t count);
+  std::int64_t reserved() const { return reserved_; }  // agents
   // The same of up to `count` windows of at most `seq` frames each. has_rings: few of them do not come here.
   void reserve_windows(std::int64_t count, std::int64_t seq, bool has_rings);
   void sequence(const LongSequence& sequence);
@@ -69,11 +74,11 @@ class SlicePipeline {
   std::int64_t batch_rows(std::int64_t count) const;  // of a slice of a batch of so many agents
   void run_windows(const float* const* windows, std::int64_t count, std::int64_t seq, float* out);
   // chained: each slice starts from the state that the previous one leaves.
-  bool run(std::vector<Slice>& slices, bool chained, const SliceHooks& hooks = {});
-  // Calls work(start), one call at a time. start() gives an event: the work that the policy's stream has then
-  // is over.
+  bool run(std::vector<Slice>& slices, bool chained, Turn turn, const SliceHooks& hooks = {});
+  // Calls work(start), on its turn. start() gives an event: the work that the policy's stream has then is
+  // over.
   template <class Work>
-  bool run_after_others(Work work);
+  bool run_after_others(const Turn& turn, Work work);
 
   std::shared_ptr<Context> context_;
   const PolicyDims& dims_;

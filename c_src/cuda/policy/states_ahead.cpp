@@ -57,8 +57,9 @@ CUevent StatesAhead::begin(const std::vector<Slice>& slices, CUevent after) {
 }
 
 CUevent StatesAhead::begin_known(const std::vector<Slice>& slices, const CudaGroupMemory& group,
-                                 CUevent after) {
+                                 CUstream alone, CUevent after) {
   found_ = group.products(), first_ = slices.front().states;
+  group.make_wait(slices.size() == 1 ? alone : stream_.handle());
   if (slices.size() == 1) return after;
   context_.check(driver().cuStreamWaitEvent(stream_.handle(), after, 0), "cuStreamWaitEvent");
   done_.record(stream_.handle());
@@ -72,6 +73,7 @@ void StatesAhead::begin_next(const std::vector<Slice>& slices, CudaGroupMemory& 
     context_.check(driver().cuStreamWaitEvent(stream, after[i], 0), "cuStreamWaitEvent");
   }
   const std::int64_t rows = rows_of(slices);
+  group.make_wait(stream);
   kernels_.enqueue_ahead(stream, group.next_places(slices.front().states, rows), rows, group.products());
   group.written_by(stream);
 }

@@ -29,9 +29,9 @@ class StatesAhead {
   bool takes(const std::vector<Slice>& slices) const;
   // Launches it after an event, of a batch that is large enough: the event when it is there, or `after`.
   CUevent begin(const std::vector<Slice>& slices, CUevent after);
-  // The same where a group has it: the event after which it may be read. One slice follows what wrote it in
-  // its lane.
-  CUevent begin_known(const std::vector<Slice>& slices, const CudaGroupMemory& group, CUevent after);
+  // The same where a group has it: the event after which it may be read. alone: the stream of the only slice.
+  CUevent begin_known(const std::vector<Slice>& slices, const CudaGroupMemory& group, CUstream alone,
+                      CUevent after);
   // Launches it for a group's next frame, of the states that the slices leave, in this stream, or of several
   // slices in its own after these events. After all of them: beside the last slice's frames it would take
   // longer than it saves.

@@ -40,6 +40,7 @@ std::map<std::string, Member> members() {
           {"cell_batch", &PolicyTuning::cell_batch},
           {"ahead_rows", &PolicyTuning::ahead_rows},
           {"batch_frame", &PolicyTuning::batch_frame},
+          {"batches", &PolicyTuning::batches},
           {"frames_late", &PolicyTuning::frames_late},
           {"guess", &PolicyTuning::guess},
           {"pinned_answers", &PolicyTuning::pinned_answers},
@@ -74,6 +75,7 @@ PolicyTuning policy_tuning() {
     std::visit([&](auto member) { tuning.*member = static_cast<int>(value); }, found->second);
   }
   if (tuning.lanes < 1 || tuning.lanes > 16) refuse("lanes out of range");
+  if (tuning.batches < 1 || tuning.batches > PolicyTuning::kMostBatches) refuse("batches out of range");
   if (tuning.window_blocks < 0) refuse("window_blocks below 0");
   if (tuning.armed_microseconds < 0) refuse("armed_microseconds below 0");
   if (tuning.walk_team > 16) refuse("walk_team above 16");

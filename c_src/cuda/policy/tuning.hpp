@@ -10,6 +10,8 @@
 namespace exphil::cuda {
 
 struct PolicyTuning {
+  static constexpr int kMostBatches = 4;
+
   int team = 0;                    // blocks in a team; 0: chosen by size
   int threads = 0;                 // of a team's block, for one agent; 0: the default
   int batch_threads = 0;           // the same for several agents
@@ -41,6 +43,7 @@ struct PolicyTuning {
   // A batch's frame is one launch where the network and the device have it, and it is faster; 2: also where
   // it is not; 0: a launch for each layer.
   int batch_frame = 1;
+  int batches = 2;      // of at most 1,024 agents at the same time; each has streams and memory of its own
   int frames_late = 1;  // it is launched before its frames are there, and waits for them; 0: after they are
   // The frames of a list of sessions are computed while it is looked up, for the group that it probably is;
   // 2: also so few that one thread copies them; 0: after that.

@@ -53,6 +53,9 @@ class OracleModel final : public core::Policy {
   }
   void advance_alone(core::State* const* from, core::State* const* to, std::int64_t count, const float* obs,
                      float* out) {
+    const int advancing = ++advancing_;
+    for (int most = most_advancing; most < advancing;) most_advancing.compare_exchange_weak(most, advancing);
+    const std::unique_ptr<std::atomic<int>, Leave> leaves(&advancing_);
     if (on_advance) on_advance(count);
     for (std::int64_t i = 0; i < count; ++i) {
       if (from[i] != to[i]) copy_state(*to[i], *from[i]);
@@ -81,6 +84,8 @@ class OracleModel final : public core::Policy {
     return nullptr;
   }
   bool on_device() const override { return splits; }
+  int batches_at_once() const override { return at_once; }
+  void reserve_batch(std::int64_t, int batches) override { reserved_at_once = batches; }
   std::unique_ptr<core::SplitStep> split_step() override {
     return splits ? std::make_unique<Split>(*this) : nullptr;
   }
@@ -101,6 +106,10 @@ class OracleModel final : public core::Policy {
   // Of the sessions that are made from now on. A late frame comes only where it is waited for without a
   // bound.
   bool splits = false;
+  // Batches that it can use at the same time, set before any call; what was reserved last, and the most
+  // advances that were under way at the same time.
+  int at_once = 1;
+  std::atomic<int> reserved_at_once{0}, most_advancing{0};
   std::atomic<bool> late{false}, fails{false};
   std::atomic<int> dropped{0};  // frames
   // Whether it begins with the frame of a group that is perhaps not the call's, and holds what other batches
@@ -112,6 +121,9 @@ class OracleModel final : public core::Policy {
   std::function<void()> on_group_memory;  // the same of group_memory()
 
  private:
+  struct Leave {
+    void operator()(std::atomic<int>* advancing) const { --*advancing; }
+  };
   static OracleState& of(core::State& state) { return static_cast<OracleState&>(state); }
   struct Exclusive {
     Exclusive(OracleModel* policy, OracleState& state) : state_(state) {
@@ -149,6 +161,7 @@ class OracleModel final : public core::Policy {
   };
   std::shared_ptr<const core::PolicyWeights> weights_;
   std::mutex batches_;
+  std::atomic<int> advancing_{0};
 };
 
 // Of its frames and outputs.

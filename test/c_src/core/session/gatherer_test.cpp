@@ -12,97 +12,25 @@
 #include "support/catch.hpp"
 #include "support/errors.hpp"
 #include "support/gathered.hpp"
+#include "support/gathered_fleet.hpp"
 #include "support/head_policy.hpp"
 #include "support/numbers.hpp"
-#include "support/oracle_policy.hpp"
 
 namespace exphil::core {
 
 namespace {
 
+using test::alone;
+using test::Fleet;
 using test::GatheredAnswer;
+using test::kFewCores;
+using test::kFrames;
+using test::kManyCores;
 using test::make_oracle;
-using test::OracleModel;
+using test::obs;
 using test::submit;
 using Out = std::vector<float>;
 using Bytes = std::vector<std::uint8_t>;
-
-constexpr std::size_t kFrames = 700;
-const float* obs(std::size_t t) {
-  static const Out all = test::Random(1).vector(kFrames * test::kOracleIn, -1, 1);
-  return all.data() + t * test::kOracleIn;
-}
-
-// The launches of a policy, which go on one by one as a test lets them.
-class Launches {
- public:
-  explicit Launches(OracleModel& policy) {
-    policy.on_advance = [this](std::int64_t agents) { begin(agents); };
-  }
-  // Until `count` launches have begun. The last of them waits where hold() was called before.
-  void await(std::size_t count) {
-    std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait(lock, [&] { return sizes_.size() >= count; });
-  }
-  void hold() { set(true); }
-  void release() { set(false); }
-  void fail_number(std::size_t number) {  // from 1 on
-    const std::lock_guard<std::mutex> lock(mutex_);
-    fails_ = number;
-  }
-  std::vector<std::int64_t> sizes() {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return sizes_;
-  }
-
- private:
-  void begin(std::int64_t agents) {
-    std::unique_lock<std::mutex> lock(mutex_);
-    sizes_.push_back(agents);
-    changed_.notify_all();
-    const std::size_t number = sizes_.size();
-    changed_.wait(lock, [&] { return !held_; });
-    if (number == fails_) fail(ErrorKind::cuda_error, "", "the launch fails");
-  }
-  void set(bool held) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    held_ = held;
-    changed_.notify_all();
-  }
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<std::int64_t> sizes_;
-  std::size_t fails_ = 0;
-  bool held_ = false;
-};
-
-// Cores of a machine where one thread launches and answers, and of one where several do.
-constexpr int kFewCores = 2, kManyCores = 16;
-
-// `count` sessions that gather, each after a frame of its own, and the launches since.
-struct Fleet {
-  explicit Fleet(std::size_t count, std::shared_ptr<OracleModel> of = make_oracle(), int cores = kFewCores)
-      : policy(std::move(of)), gatherer(std::make_shared<Gatherer>(policy, cores)), launches(*policy) {
-    for (std::size_t i = 0; i < count; ++i) {
-      sessions.push_back(std::make_unique<Session>(policy, SessionOptions{}, gatherer));
-    }
-  }
-  Session& at(std::size_t i) { return *sessions[i]; }
-
-  const std::shared_ptr<OracleModel> policy;
-  const std::shared_ptr<Gatherer> gatherer;
-  Launches launches;
-  std::vector<std::unique_ptr<Session>> sessions;
-};
-
-// Of a session that plays these frames alone: the last answer, and the state after it.
-std::pair<Out, Bytes> alone(const std::vector<std::size_t>& frames) {
-  Session session(make_oracle());
-  Out out(test::kOracleOut);
-  for (const std::size_t t : frames) session.step(obs(t), out.data());
-  return {out, session.export_state()};
-}
 
 }  // namespace
 

@@ -29,9 +29,15 @@ TEST_CASE("a list gives what was pushed in its order, and says when it was empty
   CHECK(list.take() == &nodes[1]);
   CHECK_FALSE(list.empty());
   CHECK_FALSE(list.push(&nodes[3]));
+  CHECK(list.oldest() == &nodes[2]);
+  CHECK(list.push(&nodes[0]));
+  CHECK_FALSE(list.empty());
+  CHECK(list.oldest() == &nodes[2]);
   CHECK(list.take() == &nodes[2]);
   CHECK(list.take() == &nodes[3]);
+  CHECK(list.take() == &nodes[0]);
   CHECK(list.empty());
+  CHECK(list.oldest() == nullptr);
   CHECK(list.take() == nullptr);
   CHECK(list.push(&nodes[4]));
   CHECK(list.take() == &nodes[4]);

@@ -12,6 +12,7 @@
 #include "core/policy/rounding.hpp"
 #include "cuda/cuda_test.hpp"
 #include "cuda/emulated_gpu.hpp"
+#include "cuda/policy/agent_states.hpp"
 #include "cuda/policy/gated_specs.hpp"
 #include "cuda/policy/load_on_device.hpp"
 #include "support/case_sample.hpp"
@@ -24,26 +25,6 @@ namespace {
 
 using Floats = std::vector<float>;
 using Weights = std::shared_ptr<const core::PolicyWeights>;
-
-// New agents' states.
-struct AgentStates {
-  AgentStates(core::Policy& policy, std::int64_t count) {
-    for (std::int64_t i = 0; i < count; ++i) {
-      own.push_back(policy.new_state());
-      all.push_back(own.back().get());
-    }
-  }
-  // Their values, one agent after another, behind what was found before.
-  void read(core::Policy& policy, Floats* found) const {
-    Floats values(static_cast<std::size_t>(policy.config().state_floats()));
-    for (core::State* state : all) {
-      policy.read_state(*state, values.data());
-      found->insert(found->end(), values.begin(), values.end());
-    }
-  }
-  std::vector<std::unique_ptr<core::State>> own;
-  std::vector<core::State*> all;
-};
 
 // A frame of all agents into pinned memory, which the device writes itself; between values that are no
 // answers.
@@ -270,7 +251,7 @@ TEST_CASE("a batch of at most as many agents as were reserved allocates nothing"
   const std::string settings = std::string(kEmulated) + "frames_late=0,";
   const Environment tuning("EXPHIL_NATIVE_POLICY", settings.c_str());
   const auto policy = load_on_device(make_gated(spec_of("gru", 41, 34)), 300);
-  policy->reserve_batch(100);
+  policy->reserve_batch(100, 1);
   const std::size_t device = fake().device_bytes(), pinned = fake().pinned_bytes();
   const int before = emulated_launches("policy_batch_frame");
   for (const std::int64_t count : {90, 100}) {

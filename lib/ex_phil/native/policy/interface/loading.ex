@@ -53,7 +53,8 @@ defmodule ExPhil.Native.Policy.Interface.Loading do
 
       With `gather: true` frames that come while others are computed go into the next launch together, at most 1,024 at once (256 on
       the CPU backend), whichever processes they are of: for hundreds of agents and more on one backend. Where launches have eight
-      frames and more, the next one waits up to a quarter of a millisecond for others. Each caller has the answer of a lone step, with
+      frames and more, the next one waits up to a quarter of a millisecond for others. On a GPU and eight cores and more, frames that
+      have waited so long do not wait for a launch that takes longer: two may be under way at the same time. Each caller has the answer of a lone step, with
       its bits and its errors, and waits for it without a scheduler. A process that plays alone pays nothing: its frames are computed
       where they are called, as without the option. Frames are taken in their order. Of many frames in one launch some callers are woken
       first and send the answers of others: give them all one priority, and do not suspend one that waits for a frame. Sessions of every kind gather, except those with
