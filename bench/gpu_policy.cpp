@@ -188,9 +188,7 @@ void time_window_sessions(const std::shared_ptr<Policy>& policy, Check& check) {
   const core::PolicyConfig& config = policy->config();
   Floats out(static_cast<std::size_t>(7 * config.d_output));
   std::int64_t frame = 0;
-  const auto step = [&] {
-    test::step_without_waiting(session, check.obs(frame++ % 3500), out.data());
-  };
+  const auto step = [&] { test::step_without_waiting(session, check.obs(frame++ % 3500), out.data()); };
   for (int i = 0; i < 60; ++i) step();
   for (const std::int64_t seq : {1, 15, 30, 60, 120}) {
     time(core::message("window of ", seq, " frames, one").c_str(), 500,

@@ -77,10 +77,10 @@ void Gatherer::add_session(std::int64_t window) {
   if (window > 0) {
     policy_->reserve_windows(std::min(windows_ + 1, most), std::max(window, longest_window_));
     ++windows_, longest_window_ = std::max(window, longest_window_);
-    return;
   }
-  // At once for the largest launch: while a GPU allocates, all frames on it wait for some 30 ms. Again for
-  // each session, because its state is in a place that was free for a launch before.
+  // Frames of windows that were begun ahead are steps too. At once for the largest launch: while a GPU
+  // allocates, all frames on it wait for some 30 ms. Again for each session, because its state is in a place
+  // that was free for a launch before.
   policy_->reserve_batch(most, at_once());
 }
 

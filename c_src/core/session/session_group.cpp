@@ -67,7 +67,7 @@ void SessionGroup::keep() {
     for (const Part::Windowed& windowed : part.windows)
       longest = std::max(longest, windowed.session->window_->frames());
     const auto windows = static_cast<std::int64_t>(part.windows.size());
-    if (longest > 0) part.policy->reserve_windows(windows, longest), part.policy->reserve_batch(windows);
+    if (longest > 0) part.policy->reserve_windows(windows, longest), part.policy->reserve_batch(windows, 1);
     part.memory = part.policy->group_memory(carried);
   }
 }

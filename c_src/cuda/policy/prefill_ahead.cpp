@@ -3,24 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "cuda/policy/frame_rows.hpp"
 #include "cuda/policy/wait.hpp"
 
 namespace exphil::cuda {
-namespace {
-
-// At a time: the walks of more windows do not fit a device of 132 multiprocessors.
-constexpr std::size_t kPrefillLanes = 4;
-
-}  // namespace
-
-struct PrefillLanes::Lane {
-  explicit Lane(Context& context) : stream(context, StreamPriority::low), done(context) {}
-
-  RowBuffers buffers;
-  StreamLease stream;
-  Event done;
-};
 
 class PrefillLanes::Prefill final : public core::PrefillAhead {
  public:
@@ -39,7 +24,7 @@ class PrefillLanes::Prefill final : public core::PrefillAhead {
                                    as_pointer<float>(state_.slot())};
     state_.set(state_.slot(), lanes_.arena_->stamps(1));
     const std::lock_guard<std::mutex> lock(lanes_.mutex_);
-    Lane& lane = lanes_.free_lane();
+    RowLane& lane = lanes_.free_lane();
     try {
       lanes_.enqueue(lane, frames, seq, place);
       done_.record(lane.stream.handle());
@@ -97,25 +82,26 @@ std::unique_ptr<core::PrefillAhead> PrefillLanes::make(std::int64_t seq, const c
 // With a lane for each of the first that ask, so that no begin() allocates.
 void PrefillLanes::reserve(std::int64_t seq) {
   rows_ = std::max(rows_, capacity_for(seq));
-  if (lanes_.size() < kPrefillLanes) lanes_.push_back(std::make_unique<Lane>(*context_));
+  if (lanes_.size() < kLanesInAdvance) {
+    lanes_.push_back(std::make_unique<RowLane>(*context_, StreamPriority::low));
+  }
   for (auto& lane : lanes_) {
     if (lane->buffers.capacity >= rows_) continue;
     lane->done.synchronize();
-    lane->buffers.reserve(*context_, dims_, rows_);
-    kernels_.reserve_sequences(lane->stream.handle(), lane->buffers, 1);
+    lane->reserve(*context_, dims_, kernels_, rows_);
   }
 }
 
-PrefillLanes::Lane& PrefillLanes::free_lane() {
+RowLane& PrefillLanes::free_lane() {
   for (auto& lane : lanes_) {
     if (lane->done.done()) return *lane;
   }
-  Lane& lane = *lanes_[next_++ % lanes_.size()];
+  RowLane& lane = *lanes_[next_++ % lanes_.size()];
   if (!spin_until([&] { return lane.done.done(); }, tuning_.spin_microseconds)) lane.done.synchronize();
   return lane;
 }
 
-void PrefillLanes::enqueue(Lane& lane, const float* frames, std::int64_t seq, policy::StatePlace place) {
+void PrefillLanes::enqueue(RowLane& lane, const float* frames, std::int64_t seq, policy::StatePlace place) {
   RowBuffers& buffers = lane.buffers;
   const CUstream stream = lane.stream.handle();
   const auto bytes = static_cast<std::size_t>(seq * dims_.frame_size()) * sizeof(float);

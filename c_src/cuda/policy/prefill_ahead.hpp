@@ -15,6 +15,7 @@
 #include "core/policy/policy.hpp"
 #include "cuda/device/context.hpp"
 #include "cuda/policy/dims.hpp"
+#include "cuda/policy/row_lane.hpp"
 #include "cuda/policy/rows.hpp"
 #include "cuda/policy/state_arena.hpp"
 #include "cuda/policy/tuning.hpp"
@@ -36,10 +37,9 @@ class PrefillLanes {
 
  private:
   class Prefill;
-  struct Lane;
   void reserve(std::int64_t seq);  // under the mutex
-  Lane& free_lane();               // under the mutex
-  void enqueue(Lane& lane, const float* frames, std::int64_t seq, policy::StatePlace place);
+  RowLane& free_lane();            // under the mutex
+  void enqueue(RowLane& lane, const float* frames, std::int64_t seq, policy::StatePlace place);
 
   const std::shared_ptr<Context> context_;
   const PolicyDims& dims_;
@@ -50,7 +50,7 @@ class PrefillLanes {
   std::mutex mutex_;
   int prefills_ = 0;
   std::int64_t rows_ = 0;  // of a lane
-  std::vector<std::unique_ptr<Lane>> lanes_;
+  std::vector<std::unique_ptr<RowLane>> lanes_;
   std::size_t next_ = 0;  // the lane that was begun longest ago
 };
 

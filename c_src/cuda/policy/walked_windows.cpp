@@ -5,26 +5,10 @@
 
 #include "core/tensor.hpp"
 #include "cuda/device/slow_call.hpp"
-#include "cuda/policy/frame_rows.hpp"
 #include "cuda/policy/wait.hpp"
 #include "cuda/policy/window_ring.hpp"
 
 namespace exphil::cuda {
-namespace {
-
-// Lanes that are there for sessions in advance; beyond them a call that may wait makes its own. More walks do
-// not fit a device of 132 multiprocessors at a time.
-constexpr std::size_t kLanes = 4;
-
-}  // namespace
-
-struct WalkedWindows::Lane {
-  explicit Lane(Context& context) : stream(context, StreamPriority::high), done(context) {}
-
-  RowBuffers buffers;
-  StreamLease stream;
-  Event done;
-};
 
 // The frames are in host memory too, for calls of several windows. A row on the device is right where
 // `on_device_` says so: what a call computes counts when the call has succeeded.
@@ -59,7 +43,7 @@ class WalkedWindows::Ring final : public ObservationRing, public core::SplitWind
     if (SlowCall::in_progress()) throw core::WouldWait{};
     start(window, windows_.take_lane(window.seq, false));
   }
-  void start(const core::RingWindows& window, std::unique_ptr<Lane> lane);
+  void start(const core::RingWindows& window, std::unique_ptr<RowLane> lane);
   bool finish_within(std::chrono::microseconds time, float* out) override;
   void finish(float* out) override;
   void abandon() noexcept {
@@ -80,7 +64,7 @@ class WalkedWindows::Ring final : public ObservationRing, public core::SplitWind
   const DeviceBuffer rows_;  // {slots, row_values_}
   std::vector<bool> on_device_;
   // The answer under way; no lane where there is none.
-  std::unique_ptr<Lane> lane_;
+  std::unique_ptr<RowLane> lane_;
   std::int64_t first_ = 0, seq_ = 0;
 };
 
@@ -91,7 +75,7 @@ void WalkedWindows::Ring::forget_fresh(const core::RingWindows& windows) {
   }
 }
 
-void WalkedWindows::Ring::start(const core::RingWindows& window, std::unique_ptr<Lane> lane) {
+void WalkedWindows::Ring::start(const core::RingWindows& window, std::unique_ptr<RowLane> lane) {
   lane_ = std::move(lane);
   try {
     const ContextGuard guard(context());
@@ -203,7 +187,7 @@ std::unique_ptr<core::FrameRing> WalkedWindows::new_ring(std::int64_t slots) {
     const std::lock_guard<std::mutex> lock(mutex_);
     rows_ = std::max(rows_, slots);
     for (auto& lane : lanes_) reserve(*lane, rows_);
-    if (made_ < kLanes) lanes_.push_back(make_lane());
+    if (made_ < kLanesInAdvance) lanes_.push_back(make_lane());
   }
   return std::make_unique<Ring>(*this, slots);
 }
@@ -231,22 +215,21 @@ bool WalkedWindows::answer(core::AgentWindow* windows, std::int64_t count, float
   return true;
 }
 
-std::unique_ptr<WalkedWindows::Lane> WalkedWindows::make_lane() {
-  auto lane = std::make_unique<Lane>(*context_);
+std::unique_ptr<RowLane> WalkedWindows::make_lane() {
+  auto lane = std::make_unique<RowLane>(*context_, StreamPriority::high);
   reserve(*lane, rows_);
   lanes_.reserve(made_ + 1);  // so that give() allocates nothing
   ++made_;
   return lane;
 }
 
-void WalkedWindows::reserve(Lane& lane, std::int64_t rows) const {
-  lane.buffers.reserve(*context_, dims_, capacity_for(rows));
-  kernels_.reserve_sequences(lane.stream.handle(), lane.buffers, 1);
+void WalkedWindows::reserve(RowLane& lane, std::int64_t rows) const {
+  lane.reserve(*context_, dims_, kernels_, rows);
 }
 
 // Where none is free, a call that may wait makes one: those that have them may themselves wait for a thread.
-std::unique_ptr<WalkedWindows::Lane> WalkedWindows::take_lane(std::int64_t rows, bool may_wait) {
-  std::unique_ptr<Lane> lane;
+std::unique_ptr<RowLane> WalkedWindows::take_lane(std::int64_t rows, bool may_wait) {
+  std::unique_ptr<RowLane> lane;
   {
     const auto lock = may_wait ? std::unique_lock<std::mutex>(mutex_) : lock_soon(mutex_);
     if (lanes_.empty() && may_wait) lanes_.push_back(make_lane());
@@ -257,7 +240,7 @@ std::unique_ptr<WalkedWindows::Lane> WalkedWindows::take_lane(std::int64_t rows,
   return lane;
 }
 
-void WalkedWindows::give(std::unique_ptr<Lane> lane) noexcept {
+void WalkedWindows::give(std::unique_ptr<RowLane> lane) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   lanes_.push_back(std::move(lane));
 }

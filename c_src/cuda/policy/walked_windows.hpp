@@ -17,6 +17,7 @@
 #include "core/policy/policy.hpp"
 #include "cuda/device/context.hpp"
 #include "cuda/policy/dims.hpp"
+#include "cuda/policy/row_lane.hpp"
 #include "cuda/policy/rows.hpp"
 #include "cuda/policy/tuning.hpp"
 
@@ -42,11 +43,10 @@ class WalkedWindows {
   static constexpr std::int64_t kMostSlots = 512;
 
   class Ring;
-  struct Lane;
-  std::unique_ptr<Lane> make_lane();                                  // under the mutex
-  void reserve(Lane& lane, std::int64_t rows) const;                  // nothing of it is under way
-  std::unique_ptr<Lane> take_lane(std::int64_t rows, bool may_wait);  // for windows of so many rows
-  void give(std::unique_ptr<Lane> lane) noexcept;
+  std::unique_ptr<RowLane> make_lane();                                  // under the mutex
+  void reserve(RowLane& lane, std::int64_t rows) const;                  // nothing of it is under way
+  std::unique_ptr<RowLane> take_lane(std::int64_t rows, bool may_wait);  // for windows of so many rows
+  void give(std::unique_ptr<RowLane> lane) noexcept;
 
   const std::shared_ptr<Context> context_;
   const PolicyDims& dims_;
@@ -57,9 +57,9 @@ class WalkedWindows {
   const std::shared_ptr<std::atomic<std::size_t>> held_;  // may outlive the policy
 
   std::mutex mutex_;
-  std::int64_t rows_ = 0;                     // the most slots of a ring
-  std::size_t made_ = 0;                      // lanes
-  std::vector<std::unique_ptr<Lane>> lanes_;  // that are free
+  std::int64_t rows_ = 0;                        // the most slots of a ring
+  std::size_t made_ = 0;                         // lanes
+  std::vector<std::unique_ptr<RowLane>> lanes_;  // that are free
 };
 
 }  // namespace exphil::cuda
