@@ -45,6 +45,7 @@ Session::Session(std::shared_ptr<Policy> policy, const SessionOptions& options,
 }
 
 Session::~Session() {
+  if (ahead_) ahead_->end();  // before all else: its thread locks the session
   mutex_.end_claim();
   for (const auto& watcher : watchers_) {
     if (const auto told = watcher.lock()) told->ended(*this);

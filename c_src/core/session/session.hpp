@@ -210,7 +210,7 @@ class alignas(64) Session {
   std::vector<std::weak_ptr<SessionWatcher>> watchers_;
 
   bool from_ahead_ = false;             // the frame in progress is a step from ahead_'s state
-  std::unique_ptr<WindowAhead> ahead_;  // with a window, where the policy has it; ends before all else
+  std::unique_ptr<WindowAhead> ahead_;  // with a window, where the policy has it
 };
 
 }  // namespace exphil::core

@@ -150,10 +150,14 @@ void SessionGroup::step_carried(Part& part, const float* obs, float* out) {
 // restored.
 void SessionGroup::step_with_windows(Part& part, const float* obs, float* out) {
   const auto d_input = part.policy->config().d_input, d_output = part.policy->config().d_output;
+  const std::size_t count = part.windows.size();
+  std::vector<float> answers(count * static_cast<std::size_t>(d_output));
   std::vector<State*> from, to;
   std::vector<std::int64_t> rows;
   std::vector<AgentWindow> windows;
   std::vector<Part::Windowed> whole;
+  from.reserve(count), to.reserve(count), rows.reserve(count);  // nothing throws between two windows
+  windows.reserve(count), whole.reserve(count);
   for (const Part::Windowed& windowed : part.windows) {
     Session& session = *windowed.session;
     const bool begun = session.ahead_ && session.ahead_->is_ready(*session.window_, WindowAhead::Wait::no);
@@ -166,7 +170,6 @@ void SessionGroup::step_with_windows(Part& part, const float* obs, float* out) {
       whole.push_back(windowed);
     }
   }
-  std::vector<float> answers(windows.size() * static_cast<std::size_t>(d_output));
   try {
     if (!from.empty()) {
       part.policy->advance_rows(from.data(), to.data(), static_cast<std::int64_t>(from.size()), rows.data(),

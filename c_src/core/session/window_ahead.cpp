@@ -124,7 +124,7 @@ WindowAhead::WindowAhead(Session& session, Policy& policy, std::unique_ptr<Prefi
       next_(policy.new_state()),
       entry_(std::make_shared<Entry>(session)) {}
 
-WindowAhead::~WindowAhead() {
+void WindowAhead::end() noexcept {
   const std::lock_guard<std::mutex> lock(entry_->mutex);
   entry_->session = nullptr;
 }

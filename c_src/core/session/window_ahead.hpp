@@ -29,8 +29,8 @@ class WindowAhead {
   // Null where the policy has no such states, or windows of so many frames have other bits than steps.
   // Throws out_of_memory.
   static std::unique_ptr<WindowAhead> make(Session& session, Policy& policy, std::int64_t frames);
-  // The thread has no more to do with the session when it returns.
-  ~WindowAhead();
+  // The thread has no more to do with the session when this returns. Before the object ends.
+  void end() noexcept;
   WindowAhead(const WindowAhead&) = delete;
   WindowAhead& operator=(const WindowAhead&) = delete;
 

@@ -227,8 +227,9 @@ TEST_CASE("two batches of a policy at the same time run without a GPU", "[cuda][
 TEST_CASE("two batches of a policy at the same time on the GPU", "[cuda][gpu][policy][gather]") {
   if (!have_device()) return;
   for (const std::int64_t count : {70, 300, 1000}) {
-    check_two_at_once(make_gated(spec_of("gru", 256, 256)), count, 130, "pinned_answers=1", false);
-    check_two_at_once(make_policy(PolicySpec{}), count, 130, "pinned_answers=1", false);
+    check_two_at_once(make_gated(spec_of("gru", 256, 256)), count, 130, "pinned_answers=1,fused_limit=1",
+                      false);
+    check_two_at_once(make_policy(PolicySpec{}), count, 130, "pinned_answers=1,fused_limit=1", false);
   }
 }
 

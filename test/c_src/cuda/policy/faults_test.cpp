@@ -93,8 +93,11 @@ std::shared_ptr<core::Policy> load(const std::shared_ptr<cuda::Context>& context
   return cuda::load_policy(context, weights(), options);
 }
 
-std::map<std::string, std::string> small_slices() {
-  return {{"EXPHIL_NATIVE_POLICY", "batch_agents=2,fused_limit=2,slice_rows=64"}};
+// ahead: states of windows are computed ahead, by a thread of their own, whose calls no operation counts on;
+// and the fake driver's kernels give other answers by steps than by windows.
+std::map<std::string, std::string> small_slices(bool ahead = false) {
+  const std::string sizes = "batch_agents=2,fused_limit=2,slice_rows=64";
+  return {{"EXPHIL_NATIVE_POLICY", sizes + (ahead ? "" : ",window_ahead=0")}};
 }
 
 // `window`: of the sessions; 0 where they carry a state.
@@ -213,6 +216,39 @@ TEST_CASE("every driver call and allocation of a policy's gradient fails once", 
   CHECK(fake().context_depth() == 0);
 }
 
+TEST_CASE("every driver call and allocation of a state computed ahead fails once", "[.policy_ahead_faults]") {
+  const auto context = cuda::Context::open(0);
+  fake().pause_failing = pause_failing_allocations;
+  {
+    const std::shared_ptr<core::Policy> policy = load(context);
+    const std::vector<float> frames(static_cast<std::size_t>(5 * policy->config().d_input), 0.5f);
+    std::unique_ptr<core::PrefillAhead> ahead;
+    const auto make = [&] { ahead = policy->prefill_ahead(5); };
+    const auto begin = [&] {
+      ahead->begin(frames.data(), 5);
+      const bool there = ahead->done();
+      CHECK(there);
+    };
+    for (int i = 0; i < 8; ++i) make();  // the policy makes no more lanes after that
+    for (const Failing& failing : {failing_driver_calls(kOutOfMemory), failing_driver_calls(kInvalidValue),
+                                   Failing(fail_allocation)}) {
+      for (const auto& run : {std::function<void()>(make), std::function<void()>(begin)}) {
+        make(), begin();
+        const std::size_t held = context->device_pool().held_bytes();
+        const auto works_again = [&](bool) {
+          if (!ahead) make();
+          begin();
+          CHECK(context->device_pool().held_bytes() == held);
+        };
+        CHECK(fail_at_each_point("ahead", failing, [&] { return Attempt{run, works_again}; }) > 0);
+      }
+    }
+  }
+  CHECK(context->device_pool().held_bytes() == 0);
+  CHECK(context->pinned_pool().held_bytes() == 0);
+  CHECK(fake().context_depth() == 0);
+}
+
 TEST_CASE("a policy whose calls fail keeps every state", "[cuda][policy][faults][nvrtc]") {
   if (!have_nvrtc()) return;
   for (const char* tag : {"[.policy_driver_faults]", "[.policy_load_faults]", "[.policy_allocation_faults]",
@@ -221,6 +257,9 @@ TEST_CASE("a policy whose calls fail keeps every state", "[cuda][policy][faults]
     INFO(tag << "\n" << result.output);
     CHECK(result.status == 0);
   }
+  const RunResult ahead = run_over_fake("[.policy_ahead_faults]", small_slices(true));
+  INFO(ahead.output);
+  CHECK(ahead.status == 0);
   auto variables = small_slices();
   variables["EXPHIL_TEST_FORM"] =
       "exphil";  // two-layer heads and the mean of dt have memory and kernels more
