@@ -1,7 +1,10 @@
 #include "cuda/policy/prefill_ahead.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <thread>
+#include <utility>
 
 #include "cuda/policy/wait.hpp"
 
@@ -92,13 +95,14 @@ void PrefillLanes::reserve(std::int64_t seq) {
   }
 }
 
+// The thread that waits here has nothing to do that is urgent, and sleeps meanwhile.
 RowLane& PrefillLanes::free_lane() {
-  for (auto& lane : lanes_) {
-    if (lane->done.done()) return *lane;
+  for (;;) {
+    for (auto& lane : lanes_) {
+      if (lane->done.done()) return *lane;
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
-  RowLane& lane = *lanes_[next_++ % lanes_.size()];
-  if (!spin_until([&] { return lane.done.done(); }, tuning_.spin_microseconds)) lane.done.synchronize();
-  return lane;
 }
 
 void PrefillLanes::enqueue(RowLane& lane, const float* frames, std::int64_t seq, policy::StatePlace place) {

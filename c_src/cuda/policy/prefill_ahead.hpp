@@ -51,7 +51,6 @@ class PrefillLanes {
   int prefills_ = 0;
   std::int64_t rows_ = 0;  // of a lane
   std::vector<std::unique_ptr<RowLane>> lanes_;
-  std::size_t next_ = 0;  // the lane that was begun longest ago
 };
 
 }  // namespace exphil::cuda

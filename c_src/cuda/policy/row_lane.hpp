@@ -21,6 +21,7 @@ struct RowLane {
   // From now on a sequence of so many rows allocates nothing. Nothing of the lane is under way. Throws
   // out_of_memory.
   void reserve(Context& context, const PolicyDims& dims, const RowKernels& kernels, std::int64_t rows) {
+    if (rows <= buffers.capacity) return;
     buffers.reserve(context, dims, capacity_for(rows));
     kernels.reserve_sequences(stream.handle(), buffers, 1);
   }
