@@ -53,13 +53,12 @@ class WindowAhead {
 
  private:
   WindowAhead(Session& session, Policy& policy, std::unique_ptr<PrefillAhead> prefill);
+  void begin(const FrameWindow& window);
+  void drop() noexcept;
 
   const PolicyConfig& config_;
   const std::unique_ptr<PrefillAhead> prefill_;
   const std::unique_ptr<State> next_;
-  void begin(const FrameWindow& window);
-  void drop() noexcept;
-
   std::uint64_t stamp_ = 0;  // of the frames that `prefill_` has got; 0: none
   bool there_ = false;       // the state after them is
   std::atomic<bool> begun_{false};
