@@ -41,18 +41,25 @@ struct RingWindows {
   const float* obs = nullptr;  // {fresh, d_input}
 };
 
-// A frame of a session with a window in two parts, for a caller that must not wait until the device has
-// computed it: as SplitStep.
-class SplitWindow {
+// A frame in two parts, for a caller that must not wait until the device has computed it: SplitStep or
+// SplitWindow begins it. One frame at a time, and one thread at a time.
+class SplitFrame {
  public:
-  virtual ~SplitWindow() = default;
+  // Drops a frame in progress: waits for the device, and changes no state.
+  virtual ~SplitFrame() = default;
+  // Waits for the frame at most so long. Where it has come: writes `out`, {d_output}, changes the state, ends
+  // the frame and returns true. Where it throws, the frame has ended and no state has changed.
+  virtual bool finish_within(std::chrono::microseconds time, float* out) = 0;
+  // The same without a bound. Where it throws, the frame has ended and no state has changed.
+  virtual void finish(float* out) = 0;
+};
+
+// That of a session with a window.
+class SplitWindow : public SplitFrame {
+ public:
   // Sends the fresh frames of one window to the device; obs is not read after this returns. Throws WouldWait
   // where that may take long now. Where it throws, no frame is in progress.
   virtual void begin(const RingWindows& window) = 0;
-  // Waits for the answer at most so long. Where it has come: writes `out`, {d_output}, ends the frame and
-  // returns true. Where it throws, the frame has ended.
-  virtual bool finish_within(std::chrono::microseconds time, float* out) = 0;
-  virtual void finish(float* out) = 0;
 };
 
 // The part of a session's last frames that does not depend on where a window starts: kept_of_frame()
@@ -96,20 +103,13 @@ struct WouldWait {};
 // How long a call that may not wait polls for the device.
 inline constexpr std::chrono::microseconds kPatience{200};
 
-// Frames of one agent in two parts, for a caller that must not wait until the device has computed them. One
-// frame at a time, and one thread at a time. The policy outlives the object.
-class SplitStep {
+// That of one agent's state. The policy outlives the object.
+class SplitStep : public SplitFrame {
  public:
-  // Drops a frame in progress: waits for the device, and changes no state.
-  virtual ~SplitStep() = default;
-  // Sends a frame to the device. `obs` is not read after this returns; the states are in use until the frame
-  // has ended. Throws WouldWait where that may take long now. Where it throws, no frame is in progress.
+  // Sends a frame to the device, which changes `to`. `obs` is not read after this returns; the states are in
+  // use until the frame has ended. Throws WouldWait where that may take long now. Where it throws, no frame
+  // is in progress.
   virtual void begin(const State& from, State& to, const float* obs) = 0;
-  // Waits for the frame at most so long. Where it has come: writes `out`, changes `to`, ends the frame and
-  // returns true. Where it throws, the frame has ended and no state has changed.
-  virtual bool finish_within(std::chrono::microseconds time, float* out) = 0;
-  // The same without a bound. Where it throws, the frame has ended and no state has changed.
-  virtual void finish(float* out) = 0;
   // Of armed_step(): a frame of this state is expected within the next few hundred microseconds, and may be
   // launched ahead of its observation. Not while a frame is in progress.
   virtual void arm(const State& /*from*/) noexcept {}

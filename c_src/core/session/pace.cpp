@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -17,6 +16,7 @@
 #include "core/work/pause.hpp"
 #include "core/work/polling.hpp"
 #include "core/work/reaper.hpp"
+#include "core/work/service_thread.hpp"
 #include "core/work/stop_at_unload.hpp"
 
 namespace exphil::core {
@@ -96,13 +96,13 @@ struct Pace::Entry {
 
 namespace {
 
-class PaceThread {
+class PaceThread : public ServiceThread {
  public:
   std::shared_ptr<Pace::Entry> add(const std::shared_ptr<Policy>& policy, std::chrono::nanoseconds period) {
     std::shared_ptr<Warmer> warmer = warmer_of(policy);
     auto entry = std::make_shared<Pace::Entry>(std::move(warmer), period);
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (!thread_.joinable() && !stopping_) thread_ = std::thread([this] { run(); });
+    start([this] { run(); });
     due_room_ = std::max(due_room_, entries_.size() + 1);
     entries_.push_back(entry);
     return entry;
@@ -116,12 +116,6 @@ class PaceThread {
   void wake() noexcept {
     { const std::lock_guard<std::mutex> lock(mutex_); }  // not between the thread's last look and its wait
     changed_.notify_one();
-  }
-
-  void stop() {
-    stopping_ = true;
-    wake();
-    if (thread_.joinable()) thread_.join();
   }
 
  private:
@@ -246,15 +240,11 @@ class PaceThread {
     return on_device ? std::max(begin + kAgain, end + taken_) : begin + kAgainHere;
   }
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
   std::vector<std::shared_ptr<Pace::Entry>> entries_;
   std::size_t due_room_ = 0;
-  std::atomic<bool> stopping_{false};
   std::int64_t round_ = 0;
   PollingShare share_;
   Clock::duration taken_{0};  // by the last scratch steps, at most half of the lead
-  std::thread thread_;
   std::mutex warmers_mutex_;
   std::map<const Policy*, std::weak_ptr<Warmer>> warmers_;
 };

@@ -100,13 +100,13 @@ void Session::step_locked(const float* obs, float* out) {
   if (ahead_) ahead_->want();
 }
 
-// Of a window's frame that has been pushed.
+// Of a frame that has been pushed to the window, where there is one.
 template <class Work>
 void Session::or_undo_push(Work work) {
   try {
     work();
   } catch (...) {
-    window_->undo(1);
+    if (window_) window_->undo(1);
     throw;
   }
 }
@@ -127,38 +127,33 @@ void Session::step_split(Lock& lock, const float* obs, float* out, Noise* noise)
 }
 
 void Session::begin_split(const float* obs) {
+  in_progress_ = split_.get();
   if (!window_) return split_->begin(*history_.state(), *history_.state(1), obs);
-  from_ahead_ = ahead_ && ahead_->is_ready(*window_, WindowAhead::Wait::yes);
-  if (!from_ahead_ && split_window_ == nullptr) throw WouldWait{};
+  const bool begun = ahead_ && ahead_->is_ready(*window_, WindowAhead::Wait::yes);
+  if (!begun && split_window_ == nullptr) throw WouldWait{};
+  if (!begun) in_progress_ = split_window_;
   window_->push(obs);
   or_undo_push([&] {
-    if (!from_ahead_) return split_window_->begin(window_->ring_windows(1));
+    if (!begun) return split_window_->begin(window_->ring_windows(1));
     split_->begin(ahead_->state(), ahead_->next(), obs);
   });
   if (ahead_) ahead_->want();
 }
 
 bool Session::finish_split_within(std::chrono::microseconds time, float* out) {
-  if (!window_) {
-    if (!split_->finish_within(time, out)) return false;
-  } else {
-    bool there = false;
-    or_undo_push([&] {
-      there = from_ahead_ ? split_->finish_within(time, out) : split_window_->finish_within(time, out);
-    });
-    if (!there) return false;
-    if (!from_ahead_) window_->set_held(window_->ring_windows(1));
-  }
-  return history_.advance(), true;
+  bool there = false;
+  or_undo_push([&] { there = in_progress_->finish_within(time, out); });
+  if (there) end_split();
+  return there;
 }
 
 void Session::finish_split(float* out) {
-  if (!window_) {
-    split_->finish(out);
-  } else {
-    or_undo_push([&] { from_ahead_ ? split_->finish(out) : split_window_->finish(out); });
-    if (!from_ahead_) window_->set_held(window_->ring_windows(1));
-  }
+  or_undo_push([&] { in_progress_->finish(out); });
+  end_split();
+}
+
+void Session::end_split() {
+  if (in_progress_ == split_window_) window_->set_held(window_->ring_windows(1));
   history_.advance();
 }
 

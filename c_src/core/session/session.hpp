@@ -173,6 +173,7 @@ class alignas(64) Session {
   void begin_split(const float* obs);
   bool finish_split_within(std::chrono::microseconds time, float* out);
   void finish_split(float* out);
+  void end_split();
   template <class Work>
   void or_undo_push(Work work);
   void step_window(const float* obs, float* out);
@@ -209,7 +210,7 @@ class alignas(64) Session {
   std::mutex watchers_mutex_;
   std::vector<std::weak_ptr<SessionWatcher>> watchers_;
 
-  bool from_ahead_ = false;             // the frame in progress is a step from ahead_'s state
+  SplitFrame* in_progress_ = nullptr;   // split_ or split_window_
   std::unique_ptr<WindowAhead> ahead_;  // with a window, where the policy has it
 };
 

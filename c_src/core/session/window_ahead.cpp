@@ -1,7 +1,6 @@
 #include "core/session/window_ahead.hpp"
 
 #include <atomic>
-#include <condition_variable>
 #include <deque>
 #include <mutex>
 #include <thread>
@@ -10,6 +9,7 @@
 #include "core/session/session.hpp"
 #include "core/work/own_thread.hpp"
 #include "core/work/pause.hpp"
+#include "core/work/service_thread.hpp"
 #include "core/work/stop_at_unload.hpp"
 
 namespace exphil::core {
@@ -30,13 +30,13 @@ struct WindowAhead::Entry {
 
 namespace {
 
-class AheadThread {
+class AheadThread : public ServiceThread {
  public:
   using EntryPtr = std::shared_ptr<WindowAhead::Entry>;
 
   void start() {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (!thread_.joinable() && !stopping_) thread_ = std::thread([this] { run(); });
+    ServiceThread::start([this] { run(); });
   }
 
   // The entry is wanted after its last frame. Where there is no memory it is not.
@@ -51,15 +51,6 @@ class AheadThread {
       entry->queued.store(false);
     }
     if (sleeps) changed_.notify_one();
-  }
-
-  void stop() {
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      stopping_ = true;
-    }
-    changed_.notify_one();
-    if (thread_.joinable()) thread_.join();
   }
 
  private:
@@ -90,11 +81,8 @@ class AheadThread {
     return true;
   }
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
   std::deque<EntryPtr> wanted_;  // in the order in which they are due, but for microseconds
-  bool sleeps_ = false, stopping_ = false;
-  std::thread thread_;
+  bool sleeps_ = false;
 };
 
 // Whether a window of so many frames has the bits of their steps.

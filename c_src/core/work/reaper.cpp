@@ -3,37 +3,28 @@
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "core/work/own_thread.hpp"
+#include "core/work/service_thread.hpp"
 #include "core/work/stop_at_unload.hpp"
 
 namespace exphil::core {
 
 namespace {
 
-class Reaper {
+class Reaper : public ServiceThread {
  public:
-  void stop() {
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      stopping_ = true;
-    }
-    wake_.notify_all();
-    if (thread_.joinable()) thread_.join();
-  }
-
   void push(std::shared_ptr<void>& object) {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       if (stopping_) return;  // the caller's reference is the last one
-      if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+      start([this] { run(); });
       queue_.push_back(std::move(object));
       ++pushed_;
     }
-    wake_.notify_one();
+    changed_.notify_one();
   }
 
   void drain() {
@@ -47,7 +38,7 @@ class Reaper {
     begin_own_thread("exphil_reaper");
     std::unique_lock<std::mutex> lock(mutex_);
     for (;;) {
-      wake_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
+      changed_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
       if (queue_.empty()) return;  // stopping, and nothing left
       std::vector<std::shared_ptr<void>> batch;
       batch.swap(queue_);
@@ -60,12 +51,9 @@ class Reaper {
     }
   }
 
-  std::mutex mutex_;
-  std::condition_variable wake_, done_;
+  std::condition_variable done_;
   std::vector<std::shared_ptr<void>> queue_;
   std::uint64_t pushed_ = 0, destroyed_ = 0;
-  bool stopping_ = false;
-  std::thread thread_;
 };
 
 Reaper& reaper() {

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <condition_variable>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -19,6 +18,7 @@
 
 #include "core/error.hpp"
 #include "core/work/own_thread.hpp"
+#include "core/work/service_thread.hpp"
 #include "core/work/stop_at_unload.hpp"
 
 namespace exphil::core {
@@ -51,11 +51,11 @@ std::int64_t last_due(MicroHertz rate, std::chrono::nanoseconds passed) {
   return number;
 }
 
-class TickerThread {
+class TickerThread : public ServiceThread {
  public:
   void start() {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (!stopping_ && !thread_.joinable()) thread_ = std::thread([this] { run(); });
+    ServiceThread::start([this] { run(); });
   }
 
   void ask(const std::shared_ptr<Ticker::Entry>& entry, std::int64_t number) {
@@ -68,15 +68,6 @@ class TickerThread {
       if (place != waiting_.begin()) return;
     }
     changed_.notify_one();
-  }
-
-  void stop() {
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      stopping_ = true;
-    }
-    changed_.notify_one();
-    if (thread_.joinable()) thread_.join();
   }
 
  private:
@@ -111,11 +102,7 @@ class TickerThread {
     return !entry.ended;
   }
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
   std::multimap<Clock::time_point, std::shared_ptr<Ticker::Entry>> waiting_;
-  bool stopping_ = false;
-  std::thread thread_;
 };
 
 TickerThread& ticker_thread() {

@@ -54,7 +54,7 @@ class OrderedStream {
         enqueue(stream_);
         done.record(stream_);
       }
-      if (!spin_until([&] { return done.done(); }, 200)) done.synchronize();
+      await_event(done, 200);
     } catch (...) {
       drain();
       throw;

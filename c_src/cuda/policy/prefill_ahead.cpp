@@ -52,7 +52,7 @@ class PrefillLanes::Prefill final : public core::PrefillAhead {
   void wait() noexcept {
     if (!std::exchange(under_way_, false)) return;
     try {
-      if (!spin_until([&] { return done_.done(); }, lanes_.tuning_.spin_microseconds)) done_.synchronize();
+      await_event(done_, lanes_.tuning_.spin_microseconds);
     } catch (...) {
     }
   }

@@ -317,7 +317,7 @@ void SliceLanes::launch(Lane& lane) {
 
 void SliceLanes::wait(Lane& lane) {
   if (lane.pending == nullptr) return;
-  if (!spin_until([&] { return lane.done.done(); }, tuning_.spin_microseconds)) lane.done.synchronize();
+  await_event(lane.done, tuning_.spin_microseconds);
 }
 
 // Waits for the lane's slice and copies out its outputs.

@@ -9,6 +9,7 @@
 #include "core/policy/policy.hpp"
 #include "core/work/background.hpp"
 #include "core/work/pause.hpp"
+#include "cuda/device/stream.hpp"
 
 namespace exphil::cuda {
 
@@ -34,6 +35,11 @@ bool spin_until(Done done, std::int64_t microseconds) {
     if (passed > std::chrono::microseconds(microseconds)) return false;
     if (gives_way && passed > std::chrono::microseconds(100)) std::this_thread::yield();
   }
+}
+
+// Waits until the work before the event is done; sleeps after so many microseconds. Throws the work's error.
+inline void await_event(Event& event, std::int64_t microseconds) {
+  if (!spin_until([&] { return event.done(); }, microseconds)) event.synchronize();
 }
 
 // For a caller that must not wait: locks a mutex that is mostly held for a microsecond or two. Throws

@@ -144,9 +144,7 @@ bool WalkedWindows::Ring::finish_within(std::chrono::microseconds time, float* o
 void WalkedWindows::Ring::finish(float* out) {
   try {
     const ContextGuard guard(context());
-    if (!spin_until([&] { return lane_->done.done(); }, windows_.tuning_.spin_microseconds)) {
-      lane_->done.synchronize();
-    }
+    await_event(lane_->done, windows_.tuning_.spin_microseconds);
   } catch (...) {
     drop();
     throw;

@@ -31,7 +31,7 @@ class Launches {
     policy.on_advance = [this](std::int64_t agents) { begin(agents); };
   }
   // Until `count` launches have begun. The last of them waits where hold() was called before.
-  void await(std::size_t count) {
+  void until_begun(std::size_t count) {
     std::unique_lock<std::mutex> lock(mutex_);
     changed_.wait(lock, [&] { return sizes_.size() >= count; });
   }

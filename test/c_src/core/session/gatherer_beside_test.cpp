@@ -48,7 +48,7 @@ Answers submit_frames(Fleet& fleet, std::size_t first, std::size_t count) {
 Answers begin_with_waiting(Fleet& fleet, std::size_t count) {
   fleet.launches.hold();
   Answers answers = submit_frames(fleet, 0, 1);
-  fleet.launches.await(1);
+  fleet.launches.until_begun(1);
   for (auto& answer : submit_frames(fleet, 1, count)) answers.push_back(std::move(answer));
   return answers;
 }
@@ -72,7 +72,7 @@ Sizes sorted(Sizes sizes) {
 void play_long_launch(Fleet& fleet, std::size_t count) {
   Answers answers = begin_with_waiting(fleet, count);
   fleet.launches.let(1);
-  fleet.launches.await(2);
+  fleet.launches.until_begun(2);
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   fleet.launches.release();
   for (auto& answer : answers) answer.get();
@@ -88,7 +88,7 @@ TEST_CASE("a full launch that leaves frames has the next one beside it, and no t
   Answers answers = begin_with_waiting(fleet, 2 * kMost + 30);
   CHECK(fleet.launches.sizes() == Sizes{1});  // beside few frames there is none
   fleet.launches.let(1);
-  fleet.launches.await(3);
+  fleet.launches.until_begun(3);
   CHECK(fleet.launches.sizes() == Sizes{1, kMost, kMost});
   fleet.launches.release();
   CHECK(wrong_of(fleet, answers) == 0);
@@ -107,7 +107,7 @@ TEST_CASE("frames do not wait for a launch that takes longer than the pause", "[
   Answers answers;
   for (std::size_t i = 1; i <= 2; ++i) {  // sessions that have not played yet
     answers.push_back(submit(fleet.at(kCount + i), obs(i)));
-    fleet.launches.await(2 + i);
+    fleet.launches.until_begun(2 + i);
   }
   answers.push_back(submit(fleet.at(kCount + 3), obs(3)));
   CHECK(fleet.launches.sizes().size() == 4);
@@ -127,7 +127,7 @@ TEST_CASE("a launch that fails leaves the frames of the one beside it alone", "[
   Answers answers = begin_with_waiting(fleet, kMost + kRest);
   fleet.launches.fail_agents(first_fails ? kMost : kRest);
   fleet.launches.let(1);
-  fleet.launches.await(3);
+  fleet.launches.until_begun(3);
   fleet.launches.release();
   std::size_t wrong = 0, failed = 0;
   for (std::size_t i = 0; i < answers.size(); ++i) {
@@ -155,7 +155,7 @@ TEST_CASE("there is one launch at a time on few cores, on the host, and of a pol
   CHECK(policy->reserved_at_once == 1);
   Answers answers = begin_with_waiting(fleet, kMost + 300);
   fleet.launches.let(1);
-  fleet.launches.await(2);
+  fleet.launches.until_begun(2);
   fleet.launches.release();
   CHECK(wrong_of(fleet, answers) == 0);
   CHECK(policy->most_advancing == 1);
@@ -232,7 +232,7 @@ TEST_CASE("a gatherer ends as soon as its last frames are answered", "[session][
   Fleet fleet(kMost + 41, make_device(), kManyCores);
   Answers answers = begin_with_waiting(fleet, kMost + 40);
   fleet.launches.let(1);
-  fleet.launches.await(3);
+  fleet.launches.until_begun(3);
   std::thread ends([&] {  // sessions end when their frames are answered, in either launch
     for (auto& answer : answers) answer.get();
     fleet.sessions.clear();

@@ -40,7 +40,7 @@ TEST_CASE("frames that come during a launch are the next one, with the bits of l
   fleet.launches.hold();
   std::vector<std::future<GatheredAnswer>> answers;
   answers.push_back(submit(fleet.at(0), obs(0)));
-  fleet.launches.await(1);
+  fleet.launches.until_begun(1);
   for (std::size_t i = 1; i < 40; ++i) answers.push_back(submit(fleet.at(i), obs(i), false, false));
   fleet.launches.release();
   for (std::size_t i = 0; i < 40; ++i) {
@@ -63,7 +63,7 @@ TEST_CASE("a launch has a bound, and frames are launched in their order", "[sess
   fleet.launches.hold();
   std::vector<std::future<GatheredAnswer>> answers;
   answers.push_back(submit(fleet.at(0), obs(0)));
-  fleet.launches.await(1);
+  fleet.launches.until_begun(1);
   for (std::size_t i = 1; i < kAll; ++i) answers.push_back(submit(fleet.at(i), obs(i)));
   fleet.launches.release();
   for (std::size_t i = 0; i < kAll; ++i) {
@@ -85,7 +85,7 @@ TEST_CASE("a launch on a device has more frames", "[session][gather]") {
   fleet.launches.hold();
   std::vector<std::future<GatheredAnswer>> answers;
   answers.push_back(submit(fleet.at(0), obs(0)));
-  fleet.launches.await(1);
+  fleet.launches.until_begun(1);
   for (std::size_t i = 1; i < kAll; ++i) answers.push_back(submit(fleet.at(i), obs(i % kFrames)));
   fleet.launches.release();
   std::size_t wrong = 0;
@@ -122,7 +122,7 @@ TEST_CASE("on many cores an answer that takes its time holds up no launch", "[se
   fleet.launches.hold();
   std::vector<std::future<GatheredAnswer>> answers;
   answers.push_back(submit(fleet.at(0), obs(0)));
-  fleet.launches.await(1);
+  fleet.launches.until_begun(1);
   fleet.at(1).submit(std::make_unique<HeldAnswer>(fleet.at(1), ends.get_future().share(), std::move(begins)));
   for (std::size_t i = 2; i <= kLarge; ++i) answers.push_back(submit(fleet.at(i), obs(i)));
   fleet.launches.release();
@@ -187,7 +187,7 @@ std::vector<std::future<GatheredAnswer>> submit_from_threads(Fleet& fleet, Owner
   std::vector<std::future<GatheredAnswer>> answers(count);
   fleet.launches.hold();
   auto first = submit(fleet.at(0), obs(0));
-  fleet.launches.await(1);
+  fleet.launches.until_begun(1);
   for (std::size_t third = 0; third < 3; ++third) {
     std::thread([&] {
       for (std::size_t i = third; i < count; i += 3) answers[i] = owner.submit(fleet.at(i + 1), obs(i + 1));
@@ -253,7 +253,7 @@ TEST_CASE("a launch that fails is an error of each of its frames, and changes no
   for (std::size_t i = 0; i < 10; ++i) submit(fleet.at(i), obs(i)).get();
   fleet.launches.hold();
   auto before = submit(fleet.at(0), obs(20));
-  fleet.launches.await(11);
+  fleet.launches.until_begun(11);
   std::vector<std::future<GatheredAnswer>> answers;
   for (std::size_t i = 1; i < 10; ++i) answers.push_back(submit(fleet.at(i), obs(20 + i)));
   fleet.launches.fail_number(12);
@@ -273,7 +273,7 @@ TEST_CASE("other calls of a session wait for its frame, and those that may not w
   const auto kept = fleet.at(0).snapshot();
   fleet.launches.hold();
   auto answer = submit(fleet.at(0), obs(3));
-  fleet.launches.await(1);
+  fleet.launches.until_begun(1);
   Out out(test::kOracleOut);
   CHECK_THROWS_AS(fleet.at(0).step(obs(0), out.data(), false), WouldWait);
   CHECK_THROWS_AS(fleet.at(0).restore(*kept, false), WouldWait);
@@ -394,7 +394,7 @@ TEST_CASE("an object is used for one frame after another, and released once for 
   }
   fleet.launches.hold();
   auto answer = submit(fleet.at(0), obs(20));
-  fleet.launches.await(21);
+  fleet.launches.until_begun(21);
   frame.begin(fleet.at(0), obs(21), false);
   CHECK_THROWS_AS(fleet.at(0).submit(GatheredFramePtr(&frame), false), WouldWait);
   frame.await(21);
