@@ -160,7 +160,7 @@ bool is_short_step(ErlNifEnv* env, const Term argv[]) {
 bool has_short_steps(const SessionHandle& session) {
   constexpr float kShort = 500;  // half of what a call may take on a normal scheduler
   const bool waits = session.loaded->backend->waits_for_device();
-  if (waits && !session.session->splits_frames()) return false;
+  if ((waits || session.session->begins_windows()) && !session.session->splits_frames()) return false;
   const float taken = session.step_microseconds->load(std::memory_order_relaxed);
   return taken > 0 && taken < (waits ? static_cast<float>(core::kPatience.count()) : kShort);
 }

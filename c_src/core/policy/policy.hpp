@@ -115,16 +115,19 @@ class SplitStep : public SplitFrame {
   virtual void arm(const State& /*from*/) noexcept {}
 };
 
-// The state that a new agent has after some frames, computed while the caller goes on. One call at a time;
-// the policy outlives the object.
+// The state that a new agent has after some frames, computed while the caller goes on: by a device, or by a
+// background thread. One call at a time; the policy outlives the object.
 class PrefillAhead {
  public:
   virtual ~PrefillAhead() = default;  // waits for what is under way
-  // Sends `seq` frames, {seq, d_input}, to the device, where state() may be changed from now on. May wait for
-  // others that are under way. The frames are not read after this returns.
+  // Begins with `seq` frames, {seq, d_input}, which change state() from now on. May wait for others that are
+  // under way; throws WouldWait where it should be tried again later. The frames are not read after this
+  // returns.
   virtual void begin(const float* frames, std::int64_t seq) = 0;
-  // Whether the state is there. Throws the error of what begin() has sent.
+  // Whether the state is there. Throws the error of what begin() has begun.
   virtual bool done() = 0;
+  // Nobody wants the state any more.
+  virtual void drop() noexcept {}
   virtual State& state() = 0;  // to be read alone, when it is there
 };
 
@@ -206,8 +209,8 @@ class Policy {
          "latency: :armed needs a policy on a GPU; this one is on the CPU backend");
   }
 
-  // Of up to so many frames. Null where the policy computes in threads of this process, or has no
-  // split_step(). Throws out_of_memory.
+  // Of up to so many frames. Null where that is not worth a thread: a policy on a device needs split_step(),
+  // one that computes here enough to do. Throws out_of_memory.
   virtual std::unique_ptr<PrefillAhead> prefill_ahead(std::int64_t /*seq*/) { return nullptr; }
 
   // For a thread that is awake when a frame comes (core/session/pace.cpp). Between await_step(true) and

@@ -72,9 +72,9 @@ void Session::arm() noexcept {
   if (lock.owns_lock() && split_ && !window_) split_->arm(*history_.state());
 }
 
-bool Session::proceed_ahead() noexcept {
+std::chrono::microseconds Session::proceed_ahead() noexcept {
   const Lock lock(mutex_, std::try_to_lock);
-  return !lock.owns_lock() || ahead_->proceed(*window_);
+  return lock.owns_lock() ? ahead_->proceed(*window_) : WindowAhead::kLook;
 }
 
 Session::Lock Session::lock_for_step(bool may_wait) {
@@ -84,9 +84,12 @@ Session::Lock Session::lock_for_step(bool may_wait) {
   return lock;
 }
 
-void Session::step_locked(const float* obs, float* out) {
+void Session::step_locked(const float* obs, float* out, bool may_wait) {
+  const auto wait = may_wait ? WindowAhead::Wait::yes : WindowAhead::Wait::no;
+  const bool begun = ahead_ && ahead_->is_ready(*window_, wait);
+  if (ahead_ && !begun && !may_wait) throw WouldWait{};
   frame_arrived();
-  if (ahead_ && ahead_->is_ready(*window_, WindowAhead::Wait::yes)) {
+  if (begun) {
     State *const from = &ahead_->state(), *const to = &ahead_->next();
     policy_->advance(&from, &to, 1, obs, out);
     window_->push(obs);
@@ -97,7 +100,7 @@ void Session::step_locked(const float* obs, float* out) {
     policy_->advance(&from, &to, 1, obs, out);
   }
   history_.advance();
-  if (ahead_) ahead_->want();
+  if (ahead_) ahead_->want(begun);
 }
 
 // Of a frame that has been pushed to the window, where there is one.
@@ -112,8 +115,8 @@ void Session::or_undo_push(Work work) {
 }
 
 void Session::step_split(Lock& lock, const float* obs, float* out, Noise* noise) {
-  frame_arrived();
   begin_split(obs);
+  frame_arrived();
   if (noise != nullptr) prepare_noise_locked(noise);
   if (finish_split_within(kPatience, out)) return;
   std::shared_ptr<LateFrame> late;
@@ -137,7 +140,7 @@ void Session::begin_split(const float* obs) {
     if (!begun) return split_window_->begin(window_->ring_windows(1));
     split_->begin(ahead_->state(), ahead_->next(), obs);
   });
-  if (ahead_) ahead_->want();
+  if (ahead_) ahead_->want(begun);
 }
 
 bool Session::finish_split_within(std::chrono::microseconds time, float* out) {
@@ -191,7 +194,7 @@ Action Session::choose_locked(const float* logits) {
 void Session::step(const float* obs, float* out, bool may_wait) {
   Lock lock = lock_for_step(may_wait);
   acts_.store(false, std::memory_order_relaxed);
-  if (may_wait || !has_splits()) return step_locked(obs, out);
+  if (may_wait || !has_splits()) return step_locked(obs, out, may_wait);
   step_split(lock, obs, out, nullptr);
 }
 
@@ -200,7 +203,7 @@ Action Session::act(const float* obs, float* logits, bool may_wait) {
   Lock lock = lock_for_step(may_wait);
   acts_.store(true, std::memory_order_relaxed);
   if (may_wait || !has_splits()) {
-    step_locked(obs, logits);
+    step_locked(obs, logits, may_wait);
     return choose_locked(logits);
   }
   Noise noise;

@@ -115,8 +115,10 @@ class alignas(64) Session {
   // Tells it once, however often this is called, and only if it still exists then.
   void tell_when_it_ends(const std::shared_ptr<SessionWatcher>& watcher);
 
-  // Whether step and act may be called with may_wait = false on a policy that waits for a device.
-  // With a window, the next one.
+  // Whether its windows are begun ahead: those that are not take far longer.
+  bool begins_windows() const { return ahead_ != nullptr; }
+  // Whether step and act may be called with may_wait = false on a policy that waits for a device, or where
+  // windows are begun ahead. With a window, the next one.
   bool splits_frames() const {
     return window_ ? split_window_ != nullptr || (ahead_ && ahead_->has_begun()) : split_ != nullptr;
   }
@@ -127,8 +129,8 @@ class alignas(64) Session {
   // The next frame comes within the next few hundred microseconds; for a session with `armed`. Does nothing
   // where another call has the session.
   void arm() noexcept;
-  // WindowAhead::proceed(), by its thread. True, and nothing done, where another call has the session.
-  bool proceed_ahead() noexcept;
+  // WindowAhead::proceed(), by its thread. Nothing is done where another call has the session.
+  std::chrono::microseconds proceed_ahead() noexcept;
   // The caller has just prepared for the next frame itself (ScratchStep on its own thread), so that frame
   // does not count for the pace: where every frame is like that, the pace's thread sleeps.
   void caller_has_warmed() noexcept { caller_warmed_.store(true, std::memory_order_relaxed); }
@@ -165,7 +167,7 @@ class alignas(64) Session {
                         caller_warmed_.exchange(false, std::memory_order_relaxed);
     if (pace_ && !warmed) pace_->arrived();
   }
-  void step_locked(const float* obs, float* out);
+  void step_locked(const float* obs, float* out, bool may_wait);
   // A frame of a call that may not wait. Throws Late, and has given up the lock then. noise: null where the
   // frame chooses no action; prepared here, while the device computes.
   void step_split(Lock& lock, const float* obs, float* out, Noise* noise);

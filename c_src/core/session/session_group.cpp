@@ -47,7 +47,7 @@ void SessionGroup::add(Session& session, std::int64_t row, bool numbered) {
     if (numbered) part->rows.reserve(sessions_.size());
   }
   const History& history = session.history_;
-  if (!history.carried()) return part->windows.push_back({&session, row});
+  if (!history.carried()) return part->windows.push_back({&session, row, false});
   if (history.moves()) part->moving.push_back({&session, part->from.size()});
   part->from.push_back(history.moves() ? nullptr : history.first_state());
   if (numbered) part->rows.push_back(row);
@@ -99,9 +99,9 @@ void SessionGroup::step_locked(const float* obs, float* out) {
 void SessionGroup::advance_histories() {
   for (const Part& part : parts_) {
     for (const Part::Moving& moving : part.moving) moving.session->history_.advance();
-    for (const auto& [session, row] : part.windows) {
+    for (const auto& [session, row, begun] : part.windows) {
       session->history_.advance();
-      if (session->ahead_) session->ahead_->want();
+      if (session->ahead_) session->ahead_->want(begun);
     }
   }
 }
@@ -158,11 +158,11 @@ void SessionGroup::step_with_windows(Part& part, const float* obs, float* out) {
   std::vector<Part::Windowed> whole;
   from.reserve(count), to.reserve(count), rows.reserve(count);  // nothing throws between two windows
   windows.reserve(count), whole.reserve(count);
-  for (const Part::Windowed& windowed : part.windows) {
+  for (Part::Windowed& windowed : part.windows) {
     Session& session = *windowed.session;
-    const bool begun = session.ahead_ && session.ahead_->is_ready(*session.window_, WindowAhead::Wait::no);
+    windowed.begun = session.ahead_ && session.ahead_->is_ready(*session.window_, WindowAhead::Wait::no);
     session.window_->push(obs + windowed.row * d_input);
-    if (begun) {
+    if (windowed.begun) {
       from.push_back(&session.ahead_->state()), to.push_back(&session.ahead_->next());
       rows.push_back(windowed.row);
     } else {

@@ -64,6 +64,7 @@ class SessionGroup {
     struct Windowed {
       Session* session;
       std::int64_t row;
+      bool begun;  // whether its last frame was, ahead
     };
     Policy* policy;
     std::vector<State*> from, to;    // the carried states; to is empty where none is moving

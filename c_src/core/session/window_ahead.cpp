@@ -1,7 +1,8 @@
 #include "core/session/window_ahead.hpp"
 
+#include <algorithm>
 #include <atomic>
-#include <deque>
+#include <map>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -22,7 +23,7 @@ struct WindowAhead::Entry {
   std::mutex mutex;
   Session* session;  // null when it has ended
   std::atomic<bool> queued{false};
-  std::atomic<Clock::rep> due{0};  // when the thread turns to it; put off by each frame
+  std::atomic<Clock::rep> due{0};  // not before then; put off by each frame
 
   void put_off(Clock::duration time) { due.store((Clock::now() + time).time_since_epoch().count()); }
   Clock::time_point due_time() const { return Clock::time_point(Clock::duration(due.load())); }
@@ -39,50 +40,62 @@ class AheadThread : public ServiceThread {
     ServiceThread::start([this] { run(); });
   }
 
-  // The entry is wanted after its last frame. Where there is no memory it is not.
+  // The thread turns to the entry when it is due. Where there is no memory it does not.
   void push(const EntryPtr& entry) noexcept {
     if (entry->queued.exchange(true)) return;
-    bool sleeps = false;
+    const Clock::time_point time = entry->due_time();
+    bool oversleeps = false;
     try {
       const std::lock_guard<std::mutex> lock(mutex_);
-      wanted_.push_back(entry);
-      sleeps = std::exchange(sleeps_, false);
+      wanted_.emplace(time, entry);
+      oversleeps = time < wakes_;
     } catch (const std::bad_alloc&) {
       entry->queued.store(false);
     }
-    if (sleeps) changed_.notify_one();
+    if (oversleeps) changed_.notify_one();
   }
 
  private:
   void run() {
     begin_own_thread("exphil_ahead");
     std::unique_lock<std::mutex> lock(mutex_);
-    for (;;) {
-      if (wanted_.empty() && !stopping_) {
-        sleeps_ = true;
-        changed_.wait(lock, [&] { return stopping_ || !wanted_.empty(); });
-        sleeps_ = false;
+    while (!stopping_) {
+      const Clock::time_point next = wanted_.empty() ? Clock::time_point::max() : wanted_.begin()->first;
+      if (Clock::now() < next) {
+        sleep_until(next, lock);
+        continue;
       }
-      if (stopping_) return;
-      const EntryPtr entry = std::move(wanted_.front());
-      wanted_.pop_front();
+      const EntryPtr entry = std::move(wanted_.begin()->second);
+      wanted_.erase(wanted_.begin());
       lock.unlock();
-      std::this_thread::sleep_until(entry->due_time());
       entry->queued.store(false);  // before it looks whether another frame has come
       if (Clock::now() < entry->due_time() || proceed(*entry)) push(entry);
       lock.lock();
     }
   }
 
+  void sleep_until(Clock::time_point time, std::unique_lock<std::mutex>& lock) {
+    wakes_ = time;
+    if (time == Clock::time_point::max()) {
+      changed_.wait(lock);
+    } else {
+      changed_.wait_until(lock, time);
+    }
+    wakes_ = Clock::time_point::min();
+  }
+
   static bool proceed(WindowAhead::Entry& entry) noexcept {
     const std::lock_guard<std::mutex> lock(entry.mutex);
-    if (entry.session == nullptr || !entry.session->proceed_ahead()) return false;
-    entry.put_off(WindowAhead::kLook);
+    if (entry.session == nullptr) return false;
+    const std::chrono::microseconds pause = entry.session->proceed_ahead();
+    if (pause.count() == 0) return false;
+    entry.put_off(pause);
     return true;
   }
 
-  std::deque<EntryPtr> wanted_;  // in the order in which they are due, but for microseconds
-  bool sleeps_ = false;
+  // By when they were due when they were pushed.
+  std::multimap<Clock::time_point, EntryPtr> wanted_;
+  Clock::time_point wakes_ = Clock::time_point::min();  // while it sleeps: when it looks again
 };
 
 // Whether a window of so many frames has the bits of their steps.
@@ -107,7 +120,7 @@ std::unique_ptr<WindowAhead> WindowAhead::make(Session& session, Policy& policy,
 }
 
 WindowAhead::WindowAhead(Session& session, Policy& policy, std::unique_ptr<PrefillAhead> prefill)
-    : config_(policy.config()),
+    : policy_(policy),
       prefill_(std::move(prefill)),
       next_(policy.new_state()),
       entry_(std::make_shared<Entry>(session)) {}
@@ -131,35 +144,50 @@ bool WindowAhead::is_ready(const FrameWindow& window, Wait wait) noexcept {
   return there_;
 }
 
-void WindowAhead::want() noexcept {
-  begun_.store(false, std::memory_order_relaxed);
+void WindowAhead::want(bool was_step) noexcept {
+  if (was_step) {
+    passed_ = 0;
+  } else if (stamp_ != 0) {
+    to_pass_ = passed_;
+    passed_ = std::min(2 * passed_ + 1, kMostPassed);
+  }
+  drop();
+  if (to_pass_ > 0) {
+    --to_pass_;
+    return;
+  }
+  retry_ = kRetry;
   entry_->put_off(kPause);
   ahead_thread().push(entry_);
 }
 
-bool WindowAhead::proceed(const FrameWindow& window) noexcept {
+std::chrono::microseconds WindowAhead::proceed(const FrameWindow& window) noexcept {
   try {
     if (stamp_ != window.stamp()) {
       begin(window);
     } else {
       there_ = there_ || prefill_->done();
     }
+  } catch (const WouldWait&) {
+    const std::chrono::microseconds retry = std::exchange(retry_, 2 * retry_);
+    return retry > kLastRetry ? std::chrono::microseconds::zero() : retry;
   } catch (...) {  // the next frame is answered as a whole window, and reports what is wrong
     drop();
   }
-  return stamp_ != 0 && !there_;
+  return policy_.on_device() && stamp_ != 0 && !there_ ? kLook : std::chrono::microseconds::zero();
 }
 
 void WindowAhead::begin(const FrameWindow& window) {
   drop();
   const FrameWindow::Frames frames = window.before_next();
-  if (frames.count == 0 || !follows_steps(config_, frames.count + 1)) return;
+  if (frames.count == 0 || !follows_steps(policy_.config(), frames.count + 1)) return;
   prefill_->begin(frames.first, frames.count);
   stamp_ = window.stamp();
   begun_.store(true, std::memory_order_relaxed);
 }
 
 void WindowAhead::drop() noexcept {
+  if (stamp_ != 0 && !there_) prefill_->drop();
   stamp_ = 0, there_ = false;
   begun_.store(false, std::memory_order_relaxed);
 }

@@ -1,11 +1,13 @@
 // The next frame of a session with a window, begun before it is there. All frames of its window but that one
 // are known when the last answer is given; so the state after them is computed between two frames, and the
 // next one is a single step from there, with the same bits: a window is its frames one after another, from a
-// new agent's state. Only of policies that compute elsewhere (Policy::prefill_ahead).
+// new agent's state. Of policies that have Policy::prefill_ahead.
 //
-// A thread sends these states to the device, kPause after a frame: frames that follow each other more closely
-// are answered as whole windows, which takes less time in all. One thread serves all sessions of the process;
-// it starts with the first one and is joined when the library unloads. Used by session.cpp.
+// A thread begins these states, kPause after a frame: frames that follow each other more closely are answered
+// as whole windows, which takes less time in all. Where a frame comes before its state is there, or after a
+// rollback, that work was in vain: so many of the next frames are then not begun that it stays a small part
+// of all. One thread serves all sessions of the process; it starts with the first one and is joined when the
+// library unloads. Used by session.cpp.
 #pragma once
 
 #include <atomic>
@@ -23,8 +25,12 @@ class Session;
 class WindowAhead {
  public:
   static constexpr std::chrono::microseconds kPause{100};
-  // How often the thread looks whether such a state is there: a frame need not ask the device then.
+  // How often the thread looks whether a device has such a state: a frame need not ask the device then.
   static constexpr std::chrono::microseconds kLook{50};
+  // Where it cannot be begun yet, it is tried again after the first time, then each time after twice as long.
+  static constexpr std::chrono::microseconds kRetry{500}, kLastRetry{4000};
+  // After n states in vain, one after another, 2^(n-1) - 1 frames are not begun, but at most so many.
+  static constexpr int kMostPassed = 63;
 
   // Null where the policy has no such states, or windows of so many frames have other bits than steps.
   // Throws out_of_memory.
@@ -44,10 +50,10 @@ class WindowAhead {
   bool is_ready(const FrameWindow& window, Wait wait) noexcept;
   State& state() { return prefill_->state(); }  // to be read alone
   State& next() { return *next_; }              // for the state after that frame, which nobody reads
-  // A frame has come: the state before the one after it is wanted.
-  void want() noexcept;
-  // By the thread: sends it to the device, or looks whether it is there. Whether to look again.
-  bool proceed(const FrameWindow& window) noexcept;
+  // A frame has come, and was a step from the state or not: the state before the one after it is wanted.
+  void want(bool was_step) noexcept;
+  // By the thread: begins it, or looks whether it is there. When to come again; zero: after the next frame.
+  std::chrono::microseconds proceed(const FrameWindow& window) noexcept;
 
   struct Entry;
 
@@ -56,11 +62,14 @@ class WindowAhead {
   void begin(const FrameWindow& window);
   void drop() noexcept;
 
-  const PolicyConfig& config_;
+  const Policy& policy_;
   const std::unique_ptr<PrefillAhead> prefill_;
   const std::unique_ptr<State> next_;
   std::uint64_t stamp_ = 0;  // of the frames that `prefill_` has got; 0: none
   bool there_ = false;       // the state after them is
+  int passed_ = 0;           // frames that are not begun after the next state in vain
+  int to_pass_ = 0;          // those after the last one that have not come yet
+  std::chrono::microseconds retry_{kRetry};
   std::atomic<bool> begun_{false};
   const std::shared_ptr<Entry> entry_;
 };

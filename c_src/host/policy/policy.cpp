@@ -10,6 +10,7 @@
 #include "core/work/parallel.hpp"
 #include "host/policy/cadence.hpp"
 #include "host/policy/forward.hpp"
+#include "host/policy/prefill_ahead.hpp"
 #include "host/policy/session_memory.hpp"
 #include "host/policy/workspaces.hpp"
 
@@ -21,6 +22,9 @@ namespace {
 constexpr int kLanesOfStep = 4, kLanesOfSequence = 16;
 // Below this size of the weights, one core alone is faster than two that must synchronise.
 constexpr std::size_t kSmallPolicy = std::size_t{256} << 10;
+
+// What a core multiplies in some 100 us: a shorter prefill is not worth a job.
+constexpr std::int64_t kProductsAhead = 4'000'000;
 
 // Fewer agents than this do not justify another thread, which reads all the weights.
 constexpr std::int64_t kAgentsPerThread = 4;
@@ -125,6 +129,19 @@ class HostPolicy final : public core::Policy {
     awaits_steps = true;
   }
   bool help_step(std::chrono::nanoseconds patience) noexcept override { return shared_.help(patience); }
+
+  std::unique_ptr<core::PrefillAhead> prefill_ahead(std::int64_t seq) override {
+    if (seq * config().products < kProductsAhead) return nullptr;
+    // Not on several lanes, which would wait for each other: it has until the next frame.
+    return make_prefill_ahead(*this, [this](core::State& state, const float* frames, std::int64_t count) {
+      const WorkspacePool::Borrowed work = pool_.borrow();
+      Pass pass;
+      pass.obs = frames;
+      pass.length = config().window;
+      std::vector<float> last(static_cast<std::size_t>(config().d_output));
+      run_sequence(pass, data_of(&state), count, last.data(), true, *work);
+    });
+  }
 
   void prefill(core::State& state, const float* frames, std::int64_t seq, float* out) override {
     const WorkspacePool::Borrowed work = pool_.borrow();

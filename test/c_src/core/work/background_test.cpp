@@ -16,6 +16,7 @@
 #include "core/work/fair_queue.hpp"
 #include "core/work/parallel.hpp"
 #include "support/catch.hpp"
+#include "support/waiting.hpp"
 
 namespace {
 
@@ -42,34 +43,8 @@ class Work final : public Job {
   std::function<void()> work_;
 };
 
-// Opens once, for every thread that waits.
-class Gate {
- public:
-  void open() {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    open_ = true;
-    changed_.notify_all();
-  }
-  void wait() {
-    std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait(lock, [&] { return open_; });
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool open_ = false;
-};
-
-// True once `done` is; false where it is not for minutes.
-template <class Done>
-bool eventually(const Done& done) {
-  for (int i = 0; i < 600'000; ++i) {
-    if (done()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return false;
-}
+using test::eventually;
+using test::Gate;
 
 bool all_done() {
   const JobCounts counts = job_counts();

@@ -43,6 +43,7 @@ class AheadPolicy final : public test::ForwardingPolicy {
 
   std::atomic<std::int64_t> steps{0};  // frames, all from such states but those of carried sessions
   std::atomic<std::int64_t> longest{0};
+  std::atomic<int> refusals{0};  // so many times in a row a state cannot be begun yet
   std::atomic<bool> late{false}, step_fails{false}, ahead_fails{false}, ahead_takes_long{false};
 
  private:
@@ -72,6 +73,10 @@ class AheadPolicy final : public test::ForwardingPolicy {
     explicit Ahead(AheadPolicy& policy)
         : policy_(policy), fresh_(policy.new_state()), state_(policy.new_state()) {}
     void begin(const float* frames, std::int64_t seq) override {
+      if (policy_.refusals > 0) {
+        --policy_.refusals;
+        throw core::WouldWait{};
+      }
       policy_.copy_state(*state_, *fresh_);
       Floats out(static_cast<std::size_t>(seq * policy_.config().d_output));
       policy_.prefill(*state_, frames, seq, out.data());
@@ -252,6 +257,34 @@ TEST_CASE("a window whose frames could not be begun ahead is answered whole", "[
     CHECK(play.policy->steps == 0);
     play.policy->ahead_takes_long = false;
   }
+}
+
+TEST_CASE("a state that cannot be begun yet is tried again", "[session][window]") {
+  Play play;
+  play.policy->refusals = 3;
+  play.step(false, true);
+  play.step(true);
+  CHECK(play.policy->refusals == 0);
+  CHECK(play.policy->steps == 1);
+}
+
+// Rolled back before each frame: the first state is in vain, and the second one, after which a frame is not
+// begun, the third one, after which three are not, and so on.
+TEST_CASE("frames are not begun where those before were begun in vain", "[session][window]") {
+  Play play;
+  play.step(false, true);
+  play.step(false, true);
+  for (const int passed : {0, 1, 3, 7}) {
+    play.settle();
+    for (int t = 0; t <= passed; ++t) {
+      for (auto* session : {&*play.session, &*play.whole}) session->roll_back(1);
+      play.step_anew();
+    }
+  }
+  play.step(true);
+  for (auto* session : {&*play.session, &*play.whole}) session->roll_back(1);
+  play.step_anew();
+  play.step(true);
 }
 
 TEST_CASE("a step from a state computed ahead may fail or be late", "[session][window]") {
