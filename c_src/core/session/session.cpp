@@ -74,7 +74,7 @@ void Session::arm() noexcept {
 
 std::chrono::microseconds Session::proceed_ahead() noexcept {
   const Lock lock(mutex_, std::try_to_lock);
-  return lock.owns_lock() ? ahead_->proceed(*window_) : WindowAhead::kLook;
+  return lock.owns_lock() ? ahead_->proceed(*window_) : WindowAhead::kRetry;
 }
 
 Session::Lock Session::lock_for_step(bool may_wait) {

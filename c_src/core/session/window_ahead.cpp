@@ -145,16 +145,15 @@ bool WindowAhead::is_ready(const FrameWindow& window, Wait wait) noexcept {
 }
 
 void WindowAhead::want(bool was_step) noexcept {
+  drop();
   if (was_step) {
     passed_ = 0;
-  } else if (stamp_ != 0) {
+  } else if (to_pass_ > 0) {
+    if (--to_pass_ > 0) return;
+  } else {
     to_pass_ = passed_;
     passed_ = std::min(2 * passed_ + 1, kMostPassed);
-  }
-  drop();
-  if (to_pass_ > 0) {
-    --to_pass_;
-    return;
+    if (to_pass_ > 0) return;
   }
   retry_ = kRetry;
   entry_->put_off(kPause);

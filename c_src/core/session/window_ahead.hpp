@@ -4,10 +4,10 @@
 // new agent's state. Of policies that have Policy::prefill_ahead.
 //
 // A thread begins these states, kPause after a frame: frames that follow each other more closely are answered
-// as whole windows, which takes less time in all. Where a frame comes before its state is there, or after a
-// rollback, that work was in vain: so many of the next frames are then not begun that it stays a small part
-// of all. One thread serves all sessions of the process; it starts with the first one and is joined when the
-// library unloads. Used by session.cpp.
+// as whole windows, which takes less time in all. Where a frame is not a step, because it came early or after
+// a rollback, the work for it was in vain: then so many of the next frames are not begun that such work stays
+// a small part of all. One thread serves all sessions of the process; it starts with the first one and is
+// joined when the library unloads. Used by session.cpp.
 #pragma once
 
 #include <atomic>
@@ -28,9 +28,10 @@ class WindowAhead {
   // How often the thread looks whether a device has such a state: a frame need not ask the device then.
   static constexpr std::chrono::microseconds kLook{50};
   // Where it cannot be begun yet, it is tried again after the first time, then each time after twice as long.
+  // Also where another call has the session, which may be that frame.
   static constexpr std::chrono::microseconds kRetry{500}, kLastRetry{4000};
-  // After n states in vain, one after another, 2^(n-1) - 1 frames are not begun, but at most so many.
-  static constexpr int kMostPassed = 63;
+  // After n whole windows one after another 2^(n-1) - 1 frames are not begun, but at most so many.
+  static constexpr int kMostPassed = 15;
 
   // Null where the policy has no such states, or windows of so many frames have other bits than steps.
   // Throws out_of_memory.
@@ -67,8 +68,8 @@ class WindowAhead {
   const std::unique_ptr<State> next_;
   std::uint64_t stamp_ = 0;  // of the frames that `prefill_` has got; 0: none
   bool there_ = false;       // the state after them is
-  int passed_ = 0;           // frames that are not begun after the next state in vain
-  int to_pass_ = 0;          // those after the last one that have not come yet
+  int passed_ = 0;           // frames that are not begun after a whole window
+  int to_pass_ = 0;          // those of them that have not come yet
   std::chrono::microseconds retry_{kRetry};
   std::atomic<bool> begun_{false};
   const std::shared_ptr<Entry> entry_;
