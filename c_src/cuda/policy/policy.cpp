@@ -114,6 +114,8 @@ class CudaPolicy : public core::Policy {
   }
   void begin(CUdeviceptr slot);  // writes a new agent's state
   void warm_up();
+  // So many windows of one length take less time by the row kernels, together, than by their rings.
+  std::int64_t windows_together(std::int64_t seq) const;
 
   std::shared_ptr<Context> context_;
   const PolicyDims dims_;
@@ -280,7 +282,7 @@ void CudaPolicy::reserve_batch(std::int64_t count, int at_once) {
 
 void CudaPolicy::reserve_windows(std::int64_t count, std::int64_t seq) {
   const ContextGuard guard(*context_);
-  slices_.reserve_windows(count, seq, windows_.takes(seq));
+  slices_.reserve_windows(count, seq, windows_together(seq), windows_.takes(seq));
 }
 
 std::unique_ptr<core::PrefillAhead> CudaPolicy::prefill_ahead(std::int64_t seq) {
@@ -326,9 +328,16 @@ std::unique_ptr<core::FrameRing> CudaPolicy::new_ring(std::int64_t slots) {
   return std::make_unique<ObservationRing>(*this, slots);
 }
 
+std::int64_t CudaPolicy::windows_together(std::int64_t seq) const {
+  if (tuning_.windows_together > 0) return tuning_.windows_together;
+  return windows_.takes(seq) ? 3 : 2;
+}
+
 void CudaPolicy::answer_windows(core::AgentWindow* windows, std::int64_t count, float* out) {
   const ContextGuard guard(*context_);
-  if (slices_.answer(windows, count, out) || walked_.answer(windows, count, out)) return;
+  const bool together = count >= windows_together(windows[0].ring_windows.seq);
+  if (together && slices_.answer(windows, count, out)) return;
+  if (walked_.answer(windows, count, out)) return;
   core::Policy::answer_windows(windows, count, out);
 }
 

@@ -8,10 +8,6 @@
 namespace exphil::cuda {
 namespace {
 
-// Fewer windows are faster through their rings, one after another: 42 us for each of 60 frames, where 32 of
-// them take 507 us together (bench/results/gpu_policy.md).
-constexpr std::int64_t kWindowsTogether = 10;
-
 // A batch of one slice is launched as a graph where it is so many launches: 256 Mamba agents, of twelve, take
 // 91 us where they take 97 launch by launch, of a GRU, of three, as long.
 constexpr int kGraphAlone = 8;
@@ -88,8 +84,9 @@ void SlicePipeline::reserve_batch(std::int64_t count) {
   reserved_ = std::max<std::int64_t>(reserved_, count);
 }
 
-void SlicePipeline::reserve_windows(std::int64_t count, std::int64_t seq, bool has_rings) {
-  const bool together = count >= kWindowsTogether && seq <= most_rows();
+void SlicePipeline::reserve_windows(std::int64_t count, std::int64_t seq, std::int64_t least,
+                                    bool has_rings) {
+  const bool together = count >= least && seq <= most_rows();
   if (!together && has_rings) return;
   const std::int64_t length = std::min(seq, most_rows()), per_slice = most_rows() / length;
   // By itself a window is as many slices as it has parts.
@@ -100,7 +97,7 @@ void SlicePipeline::reserve_windows(std::int64_t count, std::int64_t seq, bool h
   if (slices * rows <= reserved_rows_) return;
   const std::lock_guard<std::mutex> lock(mutex_);
   lanes_.reserve(slices, rows);
-  lanes_.reserve_sequences(slices, together && slices == 1 ? kWindowsTogether : 1);
+  lanes_.reserve_sequences(slices, together && slices == 1 ? static_cast<int>(least) : 1);
   reserved_rows_ = std::max<std::int64_t>(reserved_rows_, slices * rows);
 }
 
@@ -129,7 +126,6 @@ void SlicePipeline::windows(const float* windows, std::int64_t count, std::int64
 }
 
 bool SlicePipeline::answer(const core::AgentWindow* windows, std::int64_t count, float* out) {
-  if (count < kWindowsTogether) return false;
   const std::int64_t seq = windows[0].ring_windows.seq;
   if (seq > most_rows()) return false;
   std::vector<const float*> each;

@@ -58,13 +58,14 @@ class SlicePipeline {
   // already. Throws out_of_memory.
   void reserve_batch(std::int64_t count);
   std::int64_t reserved() const { return reserved_; }  // agents
-  // The same of up to `count` windows of at most `seq` frames each. has_rings: few of them do not come here.
-  void reserve_windows(std::int64_t count, std::int64_t seq, bool has_rings);
+  // The same of up to `count` windows of at most `seq` frames each, of which `least` are answered together.
+  // has_rings: fewer do not come here.
+  void reserve_windows(std::int64_t count, std::int64_t seq, std::int64_t least, bool has_rings);
   void sequence(const LongSequence& sequence);
   // The last output of each of `count` windows {seq, d_input} from a zero state; seq is at most most_rows().
   void windows(const float* windows, std::int64_t count, std::int64_t seq, float* out);
-  // Those of several agents, without their rings. False, and nothing done, where the rings are faster or the
-  // windows have several lengths.
+  // Those of several agents, without their rings. False, and nothing done, where the windows are too long or
+  // have several lengths.
   bool answer(const core::AgentWindow* windows, std::int64_t count, float* out);
   std::int64_t most_rows() const { return tuning_.slice_rows; }
   // Whether a batch of so many is one launch. known: what it needs of their states is there.

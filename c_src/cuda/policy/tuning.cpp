@@ -36,6 +36,7 @@ std::map<std::string, Member> members() {
           {"window_rows", &PolicyTuning::window_rows},
           {"window_rounds", &PolicyTuning::window_rounds},
           {"window_rings", &PolicyTuning::window_rings},
+          {"windows_together", &PolicyTuning::windows_together},
           {"window_ahead", &PolicyTuning::window_ahead},
           {"cell_batch", &PolicyTuning::cell_batch},
           {"ahead_rows", &PolicyTuning::ahead_rows},
