@@ -121,7 +121,8 @@ defmodule ExPhil.Native.Policy do
   time, 14% on the CPU backend, 5% with a clock on a GPU. Frames may come early, late or never: the answers are the same, only the latency is not
   as good. After eight missing frames the thread sleeps until the next one; the frames after a pause are not yet expected.
 
-  With a window every frame runs the layers over its whole window again. Only the input projection and the first layer's
+  With a window every frame runs the layers over its whole window again; where there is time between two frames, over all but the last one
+  before that comes ("On time" in [docs/reference.md](docs/reference.md)). Only the input projection and the first layer's
   `in_proj` of each frame are kept, where the policy is: 2 x (d_model + 2 x d_inner) floats for each frame of window and history.
 
   How `act/2` chooses, for a policy with ExPhil's heads; of another policy these options are an error of kind `:unsupported`:
