@@ -220,7 +220,7 @@ sanitize_memory:
 # Only what these tests need: the CUDA backend's threads are those of core/, and half of the build.
 THREADED_TESTS = $(call sources_in,test/c_src/support,cpp) $(addprefix test/c_src/core/session/,session_test.cpp session_group_test.cpp repeated_lists_test.cpp late_frame_test.cpp gatherer_test.cpp gatherer_beside_test.cpp replicas_test.cpp) test/c_src/host/storm_test.cpp \
   $(addprefix test/c_src/core/work/,parallel_test.cpp reaper_test.cpp ticker_test.cpp handover_mutex_test.cpp push_list_test.cpp background_priority_test.cpp polling_test.cpp) \
-  $(addprefix test/c_src/,core/buffer_pool_test.cpp host/simd/team_test.cpp host/policy/pace_test.cpp host/policy/window_ahead_test.cpp)
+  $(addprefix test/c_src/,core/buffer_pool_test.cpp host/simd/team_test.cpp host/policy/pace_test.cpp host/policy/window_ahead_test.cpp host/policy/prefill_ahead_test.cpp)
 sanitize_threads:
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/tsan CUDA_INCLUDE= TESTS='$(THREADED_TESTS)' $(BUILD)/tsan/c_src_tests \
 	  CXXFLAGS='$(SANITIZE_FLAGS) -fsanitize=thread'
