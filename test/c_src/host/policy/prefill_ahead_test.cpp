@@ -3,6 +3,7 @@
 
 #include "core/session/session.hpp"
 #include "core/work/background.hpp"
+#include "core/work/parallel.hpp"
 #include "host/policy/policy.hpp"
 #include "support/catch.hpp"
 #include "support/numbers.hpp"
@@ -63,6 +64,10 @@ TEST_CASE("no state is begun ahead where threads wait for a core", "[host][polic
 
 TEST_CASE("what was dropped is not computed, or keeps the next one waiting", "[host][policy][window]") {
   const test::RunnableThreads quiet(1);
+  struct OneThread {
+    OneThread() { core::set_threads(1); }
+    ~OneThread() { core::set_threads(0); }
+  } one_thread;
   const auto policy = policy_worth_a_job();
   test::Gate runs, goes_on;
   std::atomic<int> computed{0};
@@ -74,6 +79,20 @@ TEST_CASE("what was dropped is not computed, or keeps the next one waiting", "[h
   const Floats frames = frames_for(*policy, 1, 1);
   ahead->begin(frames.data(), 1);
   runs.wait();
+  SECTION("while it waits for a thread") {
+    std::atomic<int> others{0};
+    auto other =
+        host::make_prefill_ahead(*policy, [&](core::State&, const float*, std::int64_t) { ++others; });
+    other->begin(frames.data(), 1);
+    other->drop();
+    other->begin(frames.data(), 1);  // at once
+    other.reset();                   // does not wait for the one that runs
+    goes_on.open();
+    REQUIRE(test::eventually([] { return core::job_counts().waiting + core::job_counts().running == 0; }));
+    CHECK(others == 0);
+    CHECK(computed == 1);
+    return;
+  }
   CHECK_FALSE(ahead->done());
   ahead->drop();
   CHECK_THROWS_AS(ahead->begin(frames.data(), 1), core::WouldWait);
