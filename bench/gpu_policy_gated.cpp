@@ -119,7 +119,7 @@ class Bench {
     const auto step = [&] { test::step_without_waiting(windows, next(), out_.data()); };
     time("window session, step", 2000, step);
     time("window session, step every 2 ms", 500, step, wait_2_ms);
-    for (const std::int64_t count : {2, 3, 4, 6, 8, 32, 128, 512}) windows_together(count, of_window);
+    for (const std::int64_t count : {2, 3, 4, 6, 8, 32, 128, 512, 2048}) windows_together(count, of_window);
   }
   void windows_together(std::int64_t count, const core::SessionOptions& options) {
     std::vector<std::unique_ptr<core::Session>> sessions;
@@ -130,7 +130,7 @@ class Bench {
     }
     core::SessionGroup group(each);
     group.keep();
-    time(core::message("step of ", count, " window sessions").c_str(), 500,
+    time(core::message("step of ", count, " window sessions").c_str(), count > 128 ? 100 : 500,
          [&] { group.step(obs(frame_++ % 64), out_.data()); });
   }
 

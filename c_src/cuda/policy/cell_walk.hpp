@@ -37,6 +37,7 @@ class CellWalk {
     int clusters, together;  // sequences of a cluster at a time
   };
   Split split(int sequences, int share = 1) const;
+  int most_at_once() const { return clusters_ * shape_.sequences(); }  // sequences
   // arguments: without `together`.
   void enqueue(Context& context, CUstream stream, policy::CellWalkArguments arguments,
                const Split& split) const;

@@ -27,13 +27,14 @@ inline std::int64_t capacity_for(std::int64_t rows) {
 inline bool stream_frames(const PolicyDims& dims, const Slice& slice, std::int64_t first, std::int64_t count,
                           char* to) {
   const std::int64_t d_input = dims.config.d_input, row_bytes = 4 * std::int64_t{dims.frame_size()};
-  if (slice.rows == nullptr) {
+  if (slice.rows == nullptr && slice.fresh == nullptr) {
     return dims.stream_frames(slice.obs + first * d_input, count, reinterpret_cast<float*>(to));
   }
   bool finite = true;
   for (std::int64_t i = 0; i < count; ++i) {
-    finite &= dims.stream_frames(slice.obs + slice.rows[first + i] * d_input, 1,
-                                 reinterpret_cast<float*>(to + i * row_bytes));
+    const float* const frame =
+        slice.fresh != nullptr ? slice.fresh[first + i] : slice.obs + slice.rows[first + i] * d_input;
+    finite &= dims.stream_frames(frame, 1, reinterpret_cast<float*>(to + i * row_bytes));
   }
   return finite;
 }

@@ -17,18 +17,18 @@
 #include "core/policy/policy.hpp"
 #include "cuda/policy/agent_batches.hpp"
 #include "cuda/policy/fused.hpp"
+#include "cuda/policy/kept_ring.hpp"
 #include "cuda/policy/loader.hpp"
 #include "cuda/policy/pack.hpp"
 #include "cuda/policy/prefill_ahead.hpp"
 #include "cuda/policy/prepare.hpp"
+#include "cuda/policy/row_windows.hpp"
 #include "cuda/policy/rows.hpp"
 #include "cuda/policy/slices.hpp"
 #include "cuda/policy/split_step.hpp"
 #include "cuda/policy/state_arena.hpp"
 #include "cuda/policy/team.hpp"
-#include "cuda/policy/walked_windows.hpp"
 #include "cuda/policy/window.hpp"
-#include "cuda/policy/window_ring.hpp"
 
 namespace exphil::cuda {
 namespace {
@@ -57,7 +57,7 @@ class CudaPolicy : public core::Policy {
         rows_(*context_, dims_, tuning_, weights),
         windows_(context_, dims_, tuning_, rows_, stream_),
         slices_(context_, dims_, rows_, tuning_, stream_),
-        walked_(context_, dims_, tuning_, rows_, *this),
+        row_windows_(context_, dims_, tuning_, rows_, slices_),
         prefills_(context_, dims_, tuning_, rows_, arena_),
         batches_(context_, dims_, rows_, tuning_, *arena_, stream_, slices_, fused_.limit()) {
     warm_up();
@@ -71,7 +71,7 @@ class CudaPolicy : public core::Policy {
   bool on_device() const override { return true; }
   std::size_t resident_bytes() const override {
     return fused_.resident_bytes() + rows_.resident_bytes() + windows_.resident_bytes() +
-           walked_.resident_bytes() + arena_->held_bytes() + batches_.group_bytes();
+           row_windows_.resident_bytes() + arena_->held_bytes() + batches_.group_bytes();
   }
 
   std::unique_ptr<core::State> new_state() override;
@@ -128,7 +128,7 @@ class CudaPolicy : public core::Policy {
   RowKernels rows_;
   WindowKernel windows_;
   SlicePipeline slices_;
-  WalkedWindows walked_;
+  RowWindows row_windows_;
   PrefillLanes prefills_;
   std::mutex initial_mutex_;
   std::unique_ptr<core::State> initial_;  // a new agent's, for prefills_; null until one is made
@@ -323,8 +323,10 @@ void CudaPolicy::window(const float* windows, std::int64_t count, std::int64_t s
 
 std::unique_ptr<core::FrameRing> CudaPolicy::new_ring(std::int64_t slots) {
   const ContextGuard guard(*context_);
-  if (walked_.takes(slots)) return walked_.new_ring(slots);
+  const bool in_rows = row_windows_.takes(slots);
+  if (in_rows && row_windows_.are_walked()) return row_windows_.new_ring(slots);
   if (windows_.takes(slots)) return windows_.new_ring(slots);
+  if (in_rows) return row_windows_.new_ring(slots);
   return std::make_unique<ObservationRing>(*this, slots);
 }
 
@@ -337,7 +339,7 @@ void CudaPolicy::answer_windows(core::AgentWindow* windows, std::int64_t count, 
   const ContextGuard guard(*context_);
   const bool together = count >= windows_together(windows[0].ring_windows.seq);
   if (together && slices_.answer(windows, count, out)) return;
-  if (walked_.answer(windows, count, out)) return;
+  if (row_windows_.answer(windows, count, out)) return;
   core::Policy::answer_windows(windows, count, out);
 }
 

@@ -1,5 +1,5 @@
 // A stream of the row kernels, with memory of its own: what is under way on one waits for no other. Used by
-// cuda/policy/walked_windows.cpp and prefill_ahead.cpp; one thread at a time.
+// cuda/policy/row_windows.cpp and prefill_ahead.cpp; one thread at a time.
 #pragma once
 
 #include <cstddef>

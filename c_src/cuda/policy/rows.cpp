@@ -157,6 +157,36 @@ bool has_array(const policy::Network& n, int vector) {
   return policy::row_place(n, vector).owner == vector;
 }
 
+KernelSpec kept_kernel(const char* entry) {
+  return {"policy/kept.cu", entry, {}};
+}
+
+// The first layer's leading product: its first phase, where the hidden values alone decide it.
+int leading_product(const policy::Network& n) {
+  const policy::Phase first = n.layer.phases[0];
+  if (first.kind != Kind::product) return policy::kNoPhase;
+  const policy::Product& product = n.products[first.index];
+  return product.in == n.hidden && !product.adds && !product.is_short ? first.index : policy::kNoPhase;
+}
+
+// None where a frame's values before the first layer do not depend on that frame alone.
+KeptValues kept_values_of(const policy::Network& n) {
+  for (int i = 0; i < n.input.count; ++i) {
+    const policy::Phase phase = n.input.phases[i];
+    const bool alone =
+        phase.kind == Kind::gate || (phase.kind == Kind::product && !n.products[phase.index].is_short);
+    if (!alone) return {};
+  }
+  KeptValues kept;
+  const int lead = leading_product(n);
+  if (lead != policy::kNoPhase) kept.lead = n.rows(n.products[lead]);
+  const policy::Phase last = n.layer.phases[n.layer.count - 1];
+  const bool cell_alone =
+      last.kind == Kind::cell && policy::product_before(n, n.cells[last.index]) != policy::kNoPhase;
+  if (!cell_alone) kept.hidden = policy::row_place(n, n.hidden).stride;
+  return kept;
+}
+
 }  // namespace
 
 KernelSpec row_kernel(const PolicyDims& dims, policy::Phase phase, const std::string& entry) {
@@ -189,6 +219,7 @@ std::vector<KernelSpec> row_kernels(const PolicyDims& dims) {
 std::vector<KernelSpec> row_modules(const DeviceProperties& device, const PolicyDims& dims,
                                     const PolicyTuning& tuning) {
   std::vector<KernelSpec> modules;
+  if (kept_values_of(dims.network()).all() > 0) modules.push_back(kept_kernel("policy_keep_rows"));
   for (const KernelSpec& spec : row_kernels(dims)) {
     const bool next =
         modules.empty() || modules.back().file != spec.file || modules.back().defines != spec.defines;
@@ -218,8 +249,7 @@ void RowBuffers::reserve(Context& context, const PolicyDims& dims, std::int64_t 
   DevicePool& device = context.device_pool();
   PinnedPool& pinned = context.pinned_pool();
   capacity = 0, ++version;  // until all allocations have succeeded
-  const std::size_t in_bytes =
-      floats(n.size(n.frame)) + static_cast<std::size_t>(rows) * sizeof(policy::StatePlace);
+  const std::size_t in_bytes = floats(n.size(n.frame)) + static_cast<std::size_t>(rows) * kRowTableBytes;
   host_in = pinned.allocate(in_bytes);
   host_out = pinned.allocate(floats(n.size(n.outs)));
   in = device.allocate(in_bytes);
@@ -252,6 +282,11 @@ RowKernels::RowKernels(Context& context, const PolicyDims& dims, const PolicyTun
   input_ = kernels_of(dims.network().input);
   layer_ = kernels_of(dims.network().layer);
   output_ = kernels_of(dims.network().output);
+  kept_ = kept_values_of(dims.network());
+  if (kept_.all() > 0) {
+    keep_ = context.kernels().get(kept_kernel("policy_keep_rows"));
+    gather_ = context.kernels().get(kept_kernel("policy_gather_rows"));
+  }
   for (const policy::GatedCell& cell : dims.network().cells) {
     const policy::CellProducts products = policy::cell_products(dims.network(), cell);
     if (products.x == policy::kNoPhase || (dims.network().on_tensor_cores() && !warpgroups_)) continue;

@@ -7,6 +7,7 @@
 
 #include <cuda.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -23,8 +24,12 @@
 #include "cuda/policy/tuning.hpp"
 #include "kernels/policy/arguments.cuh"
 #include "kernels/policy/cell_batch_layout.cuh"
+#include "kernels/policy/kept_arguments.cuh"
 
 namespace exphil::cuda {
+
+// What a job has behind its rows of obs, for each row at the most.
+inline constexpr std::size_t kRowTableBytes = std::max(sizeof(policy::StatePlace), sizeof(policy::KeptRing));
 
 // Memory for `capacity` rows: inputs, outputs, and activations between the layers.
 struct RowBuffers {
@@ -33,7 +38,7 @@ struct RowBuffers {
 
   std::int64_t capacity = 0;
   std::uint64_t version = 0;       // another one after each growth
-  PinnedBuffer host_in, host_out;  // rows of obs then the state table; rows of outputs
+  PinnedBuffer host_in, host_out;  // rows of obs then the table, kRowTableBytes of each; rows of outputs
   DeviceBuffer in, out;
   std::vector<DeviceBuffer> arrays;  // by the vector that owns it (policy::RowPlace)
   DeviceBuffer last_hidden, scale;   // hidden of last frames; the factors of a norm
@@ -46,18 +51,36 @@ struct LeadRing {
   int first = 0, slots = 0;
 };
 
+// Frames of sequences whose first values, KeptValues, are in rings. Those of the `fresh` ones are not: they
+// are made of these frames, and put there first.
+struct KeptFrames {
+  const policy::KeptRing* rings = nullptr;  // device memory {sequences}; null: of one sequence, `ring`
+  policy::KeptRing ring{};
+  std::int64_t fresh = 0;
+  const float* frames = nullptr;  // device memory {fresh, size of the frame}; null: RowBuffers::in has them
+};
+
+// Values of a frame that depend on it alone, so that a session may keep them: the hidden ones before the
+// first layer, where something but the layer's leading product reads them, and those of that product. 0: not
+// kept.
+struct KeptValues {
+  int hidden = 0, lead = 0;
+  int all() const { return hidden + lead; }
+};
+
 struct RowJob {
   std::int64_t rows = 0;  // batch: agents; otherwise sequences * seq
   bool batch = false;     // each row has its own state
   int seq = 1, sequences = 0;
-  bool last_only = false;         // outputs of each sequence's last frame alone
-  bool keep_states = false;       // the table in RowBuffers::in holds a state for each sequence (or row)
-  bool decays_input = false;      // PolicyDims::decays of the sequences
-  bool shares = false;            // other jobs are computed at the same time
-  const float* ahead = nullptr;   // of the job's rows, what enqueue_ahead() writes; null: it was not called
-  const float* frames = nullptr;  // device memory {rows, size of the frame}; null: RowBuffers::in has them
-  LeadRing lead;                  // of one sequence; without rows: its products are computed
-  float* out = nullptr;           // device memory {rows or sequences, d_output}
+  bool last_only = false;          // outputs of each sequence's last frame alone
+  bool keep_states = false;        // the table in RowBuffers::in holds a state for each sequence (or row)
+  bool decays_input = false;       // PolicyDims::decays of the sequences
+  bool shares = false;             // other jobs are computed at the same time
+  const float* ahead = nullptr;    // of the job's rows, what enqueue_ahead() writes; null: it was not called
+  const float* frames = nullptr;   // device memory {rows, size of the frame}; null: RowBuffers::in has them
+  LeadRing lead;                   // of one sequence; without rows: its products are computed
+  std::optional<KeptFrames> kept;  // of sequences, whose frames need not be there otherwise
+  float* out = nullptr;            // device memory {rows or sequences, d_output}
 };
 
 // A kernel of a phase; all that a policy has; and one of every module that RowKernels uses, for
@@ -94,11 +117,15 @@ class RowKernels {
   // Where a job has its hidden values, {rows, hidden}; and the phases of the output, of those.
   float* hidden(const RowBuffers& buffers) const { return array(buffers, dims_.network().hidden); }
   void enqueue_output(CUstream stream, RowBuffers& buffers, const RowJob& job) const;
+  // Sequences that a walk takes at a time; 0: layers are not walked.
+  int walked_at_once() const;
   // Values of a frame that the first layer's cell reads and that depend on the frame alone; 0: there is no
   // walk that reads them from a LeadRing. And the launches that make them of the frames of `job`, {rows,
   // lead_values}; they use the buffers as a job does.
   std::int64_t lead_values() const;
   void enqueue_lead(CUstream stream, RowBuffers& buffers, const RowJob& job, float* to) const;
+  // What jobs with KeptFrames have of a frame; none: there are no such jobs.
+  KeptValues kept_values() const { return kept_; }
   // Values of a row of a batch that can be found before its frame is there, and the launch that finds them.
   // states: of the rows, for the device to read. None: a batch has none.
   std::int64_t values_ahead() const;
@@ -133,7 +160,9 @@ class RowKernels {
   RowLayout layout_;
   DeviceBuffer weights_;
   BlockKernels input_, layer_, output_;
-  policy::CellProducts cell_products_;  // of the layer, where a batch's frame of it is one launch
+  KeptValues kept_;
+  CUfunction keep_ = nullptr, gather_ = nullptr;  // of policy/kept.cu
+  policy::CellProducts cell_products_;            // of the layer, where a batch's frame of it is one launch
   std::optional<FrameLaunch> frame_;
   std::array<std::optional<CellWalk>, policy::kMostPhases> walks_;  // by cell
   std::optional<LayerPipeline> pipeline_;

@@ -34,7 +34,11 @@ class RowKernels::Walk {
   }
 
   void run() {
-    if (job_.lead.rows == nullptr) block(n_.input, k_.layout_.input, k_.input_, n_.input.count);
+    if (job_.kept) {
+      gather_kept(*job_.kept);
+    } else if (job_.lead.rows == nullptr) {
+      block(n_.input, k_.layout_.input, k_.input_, n_.input.count);
+    }
     for (layer_ = 0; layer_ < n_.layers; ++layer_) {
       const bool last = job_.last_only && layer_ + 1 == n_.layers;
       block(n_.layer, k_.layout_.layers[static_cast<std::size_t>(layer_)], k_.layer_,
@@ -42,9 +46,11 @@ class RowKernels::Walk {
     }
     run_output();
   }
-  // The input and the first layer's first product.
+  // What is kept of frames: the input and the first layer's leading product, whose results go to `to` or,
+  // where that is null, to their array.
   void run_lead(float* to) {
     block(n_.input, k_.layout_.input, k_.input_, n_.input.count);
+    if (k_.kept_.lead == 0) return;
     lead_to_ = to;
     product(n_.products[n_.layer.phases[0].index], k_.layout_.layers.front().front(), k_.layer_.front(),
             job_.rows);
@@ -154,10 +160,13 @@ class RowKernels::Walk {
   void batch(int cell, const Phases& phases, const Kernels& kernels);
   // The same by warpgroups.
   void batch_wide(int cell, const Phases& phases, policy::CellBatchArguments& arguments, CUfunction kernel);
-  // Whether the phase's results are in the job's ring.
+  // Whether the phase's results are in the job's rings.
   bool is_led(int product) const {
-    return layer_ == 0 && job_.lead.rows != nullptr && product == n_.layer.phases[0].index;
+    const bool led = job_.lead.rows != nullptr || (job_.kept && k_.kept_.lead > 0);
+    return layer_ == 0 && led && product == n_.layer.phases[0].index;
   }
+  // Puts the fresh frames into the rings, and the values of all frames into their arrays.
+  void gather_kept(const KeptFrames& kept);
   // All frames in one launch, with the product of the states. False where there is none for them.
   bool walked(int cell, const Phases& phases, const policy::CellArguments& arguments) const;
   // The product of what the layer before writes, in a pipeline of layers.
@@ -177,7 +186,7 @@ class RowKernels::Walk {
   const RowKernels& k_;
   const policy::Network& n_;
   const CUstream stream_;
-  const RowBuffers& b_;
+  RowBuffers& b_;
   const RowJob& job_;
   std::optional<CellWalk::Split> side_by_side_;  // where the layers run so, and then:
   const LayerPipeline* pipeline_ = nullptr;

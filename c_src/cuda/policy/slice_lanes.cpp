@@ -22,13 +22,6 @@ constexpr std::size_t kMostDirectOutput = 256 * 1024;
 // way while the others are copied. What follows overlaps in any case.
 constexpr std::int64_t kSentWhole = 256 * 1024, kSentInTwo = 2 * 1024 * 1024;
 
-constexpr std::int64_t kStateBytes = sizeof(policy::StatePlace);
-
-std::int64_t states_of(const Slice& slice) {
-  if (slice.job.batch) return slice.job.rows;
-  return slice.states == nullptr ? 0 : slice.job.sequences;
-}
-
 }  // namespace
 
 // Rows that are copied at a time: the answers of the lane's pending slice, or frames of its next one, which
@@ -86,9 +79,9 @@ void SliceLanes::reserve_sequences(std::int64_t slices, int least) {
 // copied. Of more slices each waits for the one whose lane it gets, and is copied while those between are
 // computed.
 bool SliceLanes::run(std::vector<Slice>& slices, bool chained, const StartEvent& start,
-                     const SliceHooks& hooks) {
+                     const SliceHooks& hooks, std::int64_t most) {
   finite_ = true;
-  const std::size_t lanes = lanes_.size();
+  const auto lanes = static_cast<std::size_t>(std::min(most, count()));
   const std::size_t together = chained || slices.size() > lanes ? 1 : slices.size();
   CudaGroupMemory* kept = nullptr;
   CUevent after = nullptr;
@@ -126,7 +119,7 @@ bool SliceLanes::run(std::vector<Slice>& slices, bool chained, const StartEvent&
         } else if (hooks.before) {
           hooks.before(slices[first]);
         }
-        for (std::size_t i = first; i < first + together; ++i) set_states(*lanes_[i % lanes], after);
+        for (std::size_t i = first; i < first + together; ++i) set_table(*lanes_[i % lanes], after);
       });
     }
     if (kept != nullptr) {
@@ -163,22 +156,25 @@ void SliceLanes::begin(Lane& lane, const Slice& slice, bool is_first, std::vecto
   wait(lane);
   lane.next = &slice, lane.sent = 0;
   add_answers(lane, pieces);
-  const std::int64_t length = length_of(slice), units = job.rows / length, unit_bytes = length * row_bytes();
+  const std::int64_t length = length_of(slice), units = sent_rows(slice) / length,
+                     unit_bytes = length * row_bytes();
   const bool two = is_first && units * unit_bytes >= kSentWhole && units * unit_bytes <= kSentInTwo;
   const std::int64_t early = two ? units * 3 / 4 : 0;
   lane.part_ends[0] = static_cast<std::size_t>(early * unit_bytes);
-  lane.part_ends[1] = static_cast<std::size_t>(units * unit_bytes + states_of(slice) * kStateBytes);
+  lane.part_ends[1] =
+      static_cast<std::size_t>(units * unit_bytes + (is_table_apart(slice) ? 0 : table_bytes(slice)));
   add_pieces(lane, 0, {0, early}, unit_bytes, pieces);
   add_pieces(lane, 1, {early, units}, unit_bytes, pieces);
-  lane.pieces_left[1].fetch_add(1, std::memory_order_relaxed);  // the states
+  lane.pieces_left[1].fetch_add(1, std::memory_order_relaxed);  // the table
 }
 
 // Behind its frames. After this it may be launched.
-void SliceLanes::set_states(Lane& lane, CUevent after) {
+void SliceLanes::set_table(Lane& lane, CUevent after) {
   const Slice& slice = *lane.next;
-  const auto bytes = static_cast<std::size_t>(states_of(slice) * kStateBytes);
+  const auto bytes = static_cast<std::size_t>(table_bytes(slice));
   if (bytes > 0) {
-    stream_copy(lane.buffers.host_in.as<char>() + slice.job.rows * row_bytes(), slice.states, bytes);
+    const void* const from = slice.rings != nullptr ? static_cast<const void*>(slice.rings) : slice.states;
+    stream_copy(lane.buffers.host_in.as<char>() + table_at(lane, slice), from, bytes);
     stream_fence();
   }
   lane.after = after;
@@ -243,16 +239,22 @@ void SliceLanes::copy(const std::vector<Piece>& pieces, Prepare prepare) {
 void SliceLanes::send(Lane& lane) {
   if (lane.next == nullptr) return;
   while (lane.sent < 2 && lane.is_copied(lane.sent)) {
-    const std::size_t from = lane.sent == 0 ? 0 : lane.part_ends[0], bytes = lane.part_ends[lane.sent] - from;
-    if (bytes > 0) {
-      context_.check(
-          driver().cuMemcpyHtoDAsync(lane.buffers.in.address() + from, lane.buffers.host_in.as<char>() + from,
-                                     bytes, lane.stream.handle()),
-          "cuMemcpyHtoDAsync");
-    }
+    const std::size_t from = lane.sent == 0 ? 0 : lane.part_ends[0];
+    upload(lane, from, lane.part_ends[lane.sent] - from);
     ++lane.sent;
+    if (lane.sent < 2 || !is_table_apart(*lane.next)) continue;
+    upload(lane, static_cast<std::size_t>(table_at(lane, *lane.next)),
+           static_cast<std::size_t>(table_bytes(*lane.next)));
   }
   if (lane.sent == 2 && lane.is_copied(Piece::kAnswers)) launch(lane);
+}
+
+void SliceLanes::upload(Lane& lane, std::size_t from, std::size_t bytes) {
+  if (bytes == 0) return;
+  context_.check(
+      driver().cuMemcpyHtoDAsync(lane.buffers.in.address() + from, lane.buffers.host_in.as<char>() + from,
+                                 bytes, lane.stream.handle()),
+      "cuMemcpyHtoDAsync");
 }
 
 std::int64_t SliceLanes::row_bytes() const {
@@ -260,6 +262,21 @@ std::int64_t SliceLanes::row_bytes() const {
 }
 std::int64_t SliceLanes::length_of(const Slice& slice) {
   return slice.windows != nullptr ? slice.job.seq : 1;
+}
+std::int64_t SliceLanes::sent_rows(const Slice& slice) {
+  return slice.rings != nullptr ? slice.job.kept->fresh : slice.job.rows;
+}
+std::int64_t SliceLanes::table_bytes(const Slice& slice) {
+  const std::int64_t sequences = slice.job.sequences;
+  if (slice.rings != nullptr) return sequences * static_cast<std::int64_t>(sizeof(policy::KeptRing));
+  const std::int64_t states = slice.job.batch ? slice.job.rows : slice.states == nullptr ? 0 : sequences;
+  return states * static_cast<std::int64_t>(sizeof(policy::StatePlace));
+}
+bool SliceLanes::is_table_apart(const Slice& slice) const {
+  return slice.rings != nullptr && dims_.network().hidden == dims_.network().frame;
+}
+std::int64_t SliceLanes::table_at(const Lane& lane, const Slice& slice) const {
+  return (is_table_apart(slice) ? lane.buffers.capacity : sent_rows(slice)) * row_bytes();
 }
 
 void SliceLanes::copy_frames(const Piece& piece) {
@@ -294,6 +311,10 @@ void SliceLanes::launch(Lane& lane) {
   }
   RowJob job = slice.job;
   job.keep_states = slice.states != nullptr;
+  if (job.kept) {
+    job.kept->rings = as_pointer<policy::KeptRing>(lane.buffers.in.address() +
+                                                   static_cast<std::size_t>(table_at(lane, slice)));
+  }
   if (ahead_) job.ahead = ahead_->of(slice);
   const std::int64_t out_rows = job.last_only ? job.sequences : job.rows;
   const auto bytes = static_cast<std::size_t>(out_rows * dims_.outputs()) * 4;

@@ -26,12 +26,16 @@ struct Slice {
   const float* obs = nullptr;             // {job.rows, d_input}
   const std::int64_t* rows = nullptr;     // of obs and of out, those of a batch; null: the first job.rows
   const float* const* windows = nullptr;  // or instead, for each sequence, {job.seq, d_input}
+  // Or instead, for each sequence, where what is known of its frames is on the device, and the others, which
+  // are job.kept->fresh.
+  const policy::KeptRing* rings = nullptr;
+  const float* const* fresh = nullptr;
   // One for each row of a batch, of which SliceHooks::find gives them, or for each sequence; may be null.
   const policy::StatePlace* states = nullptr;
   float* out = nullptr;        // {out_rows, d_output}; null: not needed
   CUdeviceptr pinned_out = 0;  // the same, where the device writes it itself: it is in pinned memory
   bool graphs = false;         // launched as a graph
-  RowJob job;                  // launch() fills in keep_states and out
+  RowJob job;                  // launch() fills in keep_states, kept->rings and out
 };
 
 struct BatchStates {
@@ -66,14 +70,15 @@ class SliceLanes {
   void reserve_sequences(std::int64_t slices, int least);
   // Computes all of them after an event, and returns when every output and every next state is written:
   // whether all frames were finite, and the states right. Throws only when none of their work still runs.
-  // chained: each starts from the state that the one before leaves.
-  bool run(std::vector<Slice>& slices, bool chained, const StartEvent& start, const SliceHooks& hooks = {});
+  // chained: each starts from the state that the one before leaves. most: lanes that they have.
+  bool run(std::vector<Slice>& slices, bool chained, const StartEvent& start, const SliceHooks& hooks = {},
+           std::int64_t most = INT64_MAX);
 
  private:
   struct Lane;
   struct Piece;
   void begin(Lane& lane, const Slice& slice, bool is_first, std::vector<Piece>* pieces);
-  void set_states(Lane& lane, CUevent after);
+  void set_table(Lane& lane, CUevent after);
   void add_answers(Lane& lane, std::vector<Piece>* pieces);
   static void add_pieces(Lane& lane, int part, std::pair<std::int64_t, std::int64_t> units,
                          std::int64_t unit_bytes, std::vector<Piece>* pieces);
@@ -84,11 +89,18 @@ class SliceLanes {
   void copy_frames(const Piece& piece);
   void copy_answers(const Piece& piece);
   void send(Lane& lane);
+  void upload(Lane& lane, std::size_t from, std::size_t bytes);
   void launch(Lane& lane);
   void wait(Lane& lane);
   void finish(Lane& lane);
   std::int64_t row_bytes() const;                     // of a frame on the device
   static std::int64_t length_of(const Slice& slice);  // rows of a unit of its frames
+  static std::int64_t sent_rows(const Slice& slice);  // of its frames
+  // Bytes of the table behind them, and where it is. It is sent with them, but for one that is read while the
+  // rows before it are written.
+  static std::int64_t table_bytes(const Slice& slice);
+  std::int64_t table_at(const Lane& lane, const Slice& slice) const;
+  bool is_table_apart(const Slice& slice) const;
 
   Context& context_;
   const PolicyDims& dims_;

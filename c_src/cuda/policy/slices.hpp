@@ -64,18 +64,28 @@ class SlicePipeline {
   void sequence(const LongSequence& sequence);
   // The last output of each of `count` windows {seq, d_input} from a zero state; seq is at most most_rows().
   void windows(const float* windows, std::int64_t count, std::int64_t seq, float* out);
-  // Those of several agents, without their rings. False, and nothing done, where the windows are too long or
-  // have several lengths.
-  bool answer(const core::AgentWindow* windows, std::int64_t count, float* out);
+  // Those of several agents, whose rings are CudaRings. False, and nothing done, where the windows are too
+  // long or have several lengths.
+  bool answer(core::AgentWindow* windows, std::int64_t count, float* out);
   std::int64_t most_rows() const { return tuning_.slice_rows; }
   // Whether a batch of so many is one launch. known: what it needs of their states is there.
   bool is_one_launch(std::int64_t count, bool known) const;
 
  private:
   std::int64_t batch_rows(std::int64_t count) const;  // of a slice of a batch of so many agents
+  // The most windows of a slice, rows of a slice of windows of at most `seq` frames, and lanes that have such
+  // slices.
+  std::int64_t windows_of_slice(std::int64_t seq) const;
+  std::int64_t window_rows(std::int64_t seq) const;
+  std::int64_t window_lanes() const;
+  // Slices of windows, but for where their frames are.
+  std::vector<Slice> window_slices(std::int64_t count, std::int64_t seq, float* out) const;
   void run_windows(const float* const* windows, std::int64_t count, std::int64_t seq, float* out);
+  // Of rings that keep frames on the device: to it go the others alone.
+  void run_kept(const core::AgentWindow* windows, std::int64_t count, float* out);
   // chained: each slice starts from the state that the previous one leaves.
-  bool run(std::vector<Slice>& slices, bool chained, Turn turn, const SliceHooks& hooks = {});
+  bool run(std::vector<Slice>& slices, bool chained, Turn turn, const SliceHooks& hooks = {},
+           std::int64_t lanes = INT64_MAX);
   // Calls work(start), on its turn. start() gives an event: the work that the policy's stream has then is
   // over.
   template <class Work>

@@ -34,7 +34,7 @@ struct PolicyTuning {
   int window_threads = 512;  // of its blocks
   int window_rows = 0;       // frames of its teams at a time; 0: half as many as blocks, at least 4
   int window_rounds = 1;     // most times that a team takes frames; longer windows go through policy_window
-  int window_rings = 1;  // windows of layers that are walked keep their frames on the device; 0: on the host
+  int window_rings = 1;      // frames of windows for the row kernels are kept on the device; 0: on the host
   int windows_together = 0;  // so many go through the row kernels together; 0: 3 of WindowKernel, else 2
   int window_ahead = 1;      // the state before a window's last frame is computed before that frame is there
   // Most rows of a batch whose cell and products are one launch; by warpgroups all but for 0.

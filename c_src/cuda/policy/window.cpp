@@ -4,7 +4,7 @@
 
 #include "core/tensor.hpp"
 #include "cuda/policy/clusters.hpp"
-#include "cuda/policy/window_ring.hpp"
+#include "cuda/policy/kept_ring.hpp"
 #include "kernels/policy/window_layout.cuh"
 
 namespace exphil::cuda {
@@ -57,7 +57,7 @@ std::vector<WindowShape> window_candidates(const DeviceProperties& device, const
 }
 
 // Every row is there twice, `slots` rows apart, so that the frames of a window are contiguous.
-class WindowKernel::Ring final : public core::FrameRing {
+class WindowKernel::Ring final : public CudaRing {
  public:
   Ring(WindowKernel& kernel, std::int64_t ring_slots)
       : hidden(allocate(kernel, ring_slots, hidden_width(kernel.dims_))),
@@ -66,6 +66,8 @@ class WindowKernel::Ring final : public core::FrameRing {
         kernel_(kernel),
         held_(kernel.held_) {
     held_->fetch_add(hidden.bytes() + lead.bytes());
+    kept_.hidden = hidden.as<float>(), kept_.lead = lead.as<float>();
+    kept_.slots = static_cast<int>(slots), kept_.copies = 2;
   }
   ~Ring() override { held_->fetch_sub(hidden.bytes() + lead.bytes()); }
   Ring(const Ring&) = delete;
@@ -75,6 +77,7 @@ class WindowKernel::Ring final : public core::FrameRing {
     const ContextGuard guard(*kernel_.context_);
     kernel_.answer(*this, windows, out);
   }
+  const policy::KeptRing* kept() const override { return &kept_; }
 
   // {2 slots} rows: the hidden values, and the first layer's leading product (policy/window_plan.cuh).
   const DeviceBuffer hidden, lead;
@@ -90,6 +93,7 @@ class WindowKernel::Ring final : public core::FrameRing {
 
   WindowKernel& kernel_;
   const std::shared_ptr<std::atomic<std::size_t>> held_;
+  policy::KeptRing kept_{};
 };
 
 WindowKernel::WindowKernel(std::shared_ptr<Context> context, const PolicyDims& dims,

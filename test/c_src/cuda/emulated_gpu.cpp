@@ -15,6 +15,7 @@
 #include "kernels/common/convert_arguments.cuh"
 #include "kernels/policy/arguments.cuh"
 #include "kernels/policy/gradient_arguments.cuh"
+#include "kernels/policy/kept_arguments.cuh"
 #include "kernels/policy/training_arguments.cuh"
 #include "kernels/recurrent/arguments.cuh"
 #include "kernels/recurrent/dense_arguments.cuh"
@@ -200,6 +201,8 @@ const std::map<std::string, Runner>& runners() {
       {"policy_delay", run_entry<policy::DelayArguments>},
       {"policy_cell_walk", run_entry<policy::CellWalkArguments>},
       {"policy_product_follow", run_entry<policy::FollowArguments>},
+      {"policy_keep_rows", run_entry<policy::KeptArguments>},
+      {"policy_gather_rows", run_entry<policy::KeptArguments>},
       {"policy_step", run_with_obs<policy::StepArguments>},
       {"policy_step_armed", run_entry<policy::StepArguments, policy::ArmedArguments>},
       {"policy_window", run_with_obs<policy::WindowArguments>},

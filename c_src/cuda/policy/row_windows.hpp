@@ -1,6 +1,6 @@
-// Sessions with a window of a policy whose layers are walked (cell_walk.hpp): a GRU or an LSTM. Of a frame,
-// what the first layer's cell reads of it is computed once and kept on the device, so that an answer is the
-// walk of all frames and the output of the last one. Used by cuda/policy/policy.cpp; safe from any thread.
+// Sessions with a window of a policy whose windows go through the row kernels. Of a frame, what does not
+// depend on other frames (KeptValues) is computed once and kept on the device, so that an answer begins with
+// the first layer's recurrence. Used by cuda/policy/policy.cpp; safe from any thread.
 //
 // Each answer under way has a lane, a stream and memory of its own: those of several sessions are computed
 // side by side, and wait neither for each other nor for longer work of the policy.
@@ -19,19 +19,24 @@
 #include "cuda/policy/dims.hpp"
 #include "cuda/policy/row_lane.hpp"
 #include "cuda/policy/rows.hpp"
+#include "cuda/policy/slices.hpp"
 #include "cuda/policy/tuning.hpp"
 
 namespace exphil::cuda {
 
-class WalkedWindows {
+class RowWindows {
  public:
-  // policy answers several windows of a session in one call. All but the context outlive this object.
-  WalkedWindows(std::shared_ptr<Context> context, const PolicyDims& dims, const PolicyTuning& tuning,
-                const RowKernels& kernels, core::Policy& policy);
-  ~WalkedWindows();
+  // slices answers several windows of a session in one call. All but the context outlive this object.
+  RowWindows(std::shared_ptr<Context> context, const PolicyDims& dims, const PolicyTuning& tuning,
+             const RowKernels& kernels, SlicePipeline& slices);
+  ~RowWindows();
 
-  // Whether rings of so many slots are kept so.
-  bool takes(std::int64_t slots) const { return row_values_ > 0 && slots <= kMostSlots; }
+  // Whether rings of so many slots are kept so. Layers that are walked (cell_walk.hpp), a GRU's or an LSTM's,
+  // begin in the ring; for others the rows are copied side by side first.
+  bool takes(std::int64_t slots) const {
+    return tuning_.window_rings != 0 && values_.all() > 0 && slots <= kMostSlots;
+  }
+  bool are_walked() const { return walked_; }
   std::unique_ptr<core::FrameRing> new_ring(std::int64_t slots);
   std::size_t resident_bytes() const { return *held_; }  // of the rings
   // The same as core::Policy::answer_windows() of as many windows as there are, all of rings from here:
@@ -39,7 +44,9 @@ class WalkedWindows {
   bool answer(core::AgentWindow* windows, std::int64_t count, float* out);
 
  private:
-  // Longer windows have their time in the walk.
+  // An answer of more launches is begun in a thread that may wait: each takes that thread 2 to 4 us.
+  static constexpr int kMostLaunches = 64;
+  // Longer windows have their time in the layers.
   static constexpr std::int64_t kMostSlots = 512;
 
   class Ring;
@@ -52,8 +59,9 @@ class WalkedWindows {
   const PolicyDims& dims_;
   const PolicyTuning tuning_;
   const RowKernels& kernels_;
-  core::Policy& policy_;
-  const std::int64_t row_values_;                         // kept of a frame
+  SlicePipeline& slices_;
+  const KeptValues values_;  // of a frame
+  const bool walked_, may_split_;
   const std::shared_ptr<std::atomic<std::size_t>> held_;  // may outlive the policy
 
   std::mutex mutex_;

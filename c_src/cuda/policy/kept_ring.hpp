@@ -1,6 +1,5 @@
-// The frames of a session with a window whose policy does not fit the kernel for windows: as they came, in
-// host memory. Made by cuda/policy/policy.cpp, and a part of the rings of walked_windows.hpp; one call at a
-// time.
+// What a session with a window keeps of its last frames, by what answers its windows. Made by
+// cuda/policy/policy.cpp; one call at a time for each.
 #pragma once
 
 #include <algorithm>
@@ -9,14 +8,23 @@
 
 #include "core/policy/policy.hpp"
 #include "core/tensor.hpp"
+#include "kernels/policy/kept_arguments.cuh"
 
 namespace exphil::cuda {
 
 // More fresh frames of a window than this are copied to the device before products read them.
 inline constexpr std::int64_t kMostDirectFrames = 4;
 
-// Every frame is there twice, `slots` apart, so that the frames of a window are contiguous.
-class ObservationRing : public core::FrameRing {
+// A ring of this policy's.
+class CudaRing : public core::FrameRing {
+ public:
+  // Where the rows of RowKernels::kept_values() are on the device; null: they are not kept.
+  virtual const policy::KeptRing* kept() const { return nullptr; }
+};
+
+// Frames as they came, in host memory: those of windows that are so long that their time is not in the
+// copies. Every frame is there twice, `slots` apart, so that the frames of a window are contiguous.
+class ObservationRing final : public CudaRing {
  public:
   ObservationRing(core::Policy& policy, std::int64_t slots)
       : policy_(policy),
@@ -36,8 +44,7 @@ class ObservationRing : public core::FrameRing {
     policy_.window(side_by_side.data(), windows.count, windows.seq, out);
   }
 
- protected:
-  std::int64_t slots() const { return slots_; }
+ private:
   void put(const core::RingWindows& windows) {
     const std::int64_t first = windows.first + windows.seq + windows.count - 1 - windows.fresh;
     for (std::int64_t i = 0; i < windows.fresh; ++i) {
@@ -49,7 +56,6 @@ class ObservationRing : public core::FrameRing {
   }
   const float* frame(std::int64_t slot) const { return frames_.data() + slot * d_input_; }
 
- private:
   core::Policy& policy_;
   const std::int64_t d_input_, slots_;
   std::vector<float> frames_;
