@@ -117,8 +117,9 @@ class RowKernels {
   // Where a job has its hidden values, {rows, hidden}; and the phases of the output, of those.
   float* hidden(const RowBuffers& buffers) const { return array(buffers, dims_.network().hidden); }
   void enqueue_output(CUstream stream, RowBuffers& buffers, const RowJob& job) const;
-  // Sequences that a walk takes at a time; 0: layers are not walked.
-  int walked_at_once() const;
+  // Of the cell whose state its products read, where the layer has one: sequences that its walk takes at a
+  // time; 0: each frame is launches of its own.
+  std::optional<int> walked_at_once() const;
   // Values of a frame that the first layer's cell reads and that depend on the frame alone; 0: there is no
   // walk that reads them from a LeadRing. And the launches that make them of the frames of `job`, {rows,
   // lead_values}; they use the buffers as a job does.

@@ -319,9 +319,10 @@ void RowKernels::enqueue_ahead(CUstream stream, const policy::StatePlace* states
          {static_cast<unsigned>(policy::kBatchThreads)}, 0, stream, a);
 }
 
-int RowKernels::walked_at_once() const {
-  const policy::Phase last = dims_.network().layer.phases[dims_.network().layer.count - 1];
-  if (last.kind != policy::Kind::cell) return 0;
+std::optional<int> RowKernels::walked_at_once() const {
+  const policy::Network& n = dims_.network();
+  const policy::Phase last = n.layer.phases[n.layer.count - 1];
+  if (last.kind != policy::Kind::cell || n.cells[last.index].before == policy::kNoVector) return std::nullopt;
   const std::optional<CellWalk>& walk = walks_[static_cast<std::size_t>(last.index)];
   return walk ? walk->most_at_once() : 0;
 }

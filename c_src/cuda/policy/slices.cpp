@@ -16,10 +16,12 @@ constexpr int kGraphAlone = 8;
 // Where a batch has more agents in a slice of each lane, its slices are as large as they may be.
 constexpr std::int64_t kMostTogether = 1024;
 
-// Windows whose layers are walked: a slice has as many as one walk takes, because the first ones take it as
-// long as all, but at most so many times the rows of others; and of walks that compete for the device two are
-// enough. 512 windows of 60 frames of a GRU take 2450 us where slices of 4,096 rows on four lanes took 2850.
-constexpr std::int64_t kWalkedRows = 4, kWalkedLanes = 2;
+// Windows of cells that recall their state. A slice has as many as a walk takes, because that takes as long
+// for fewer, and at most so many times the rows of other slices; and two lanes have such slices, because more
+// walks only compete for the device. 512 windows of 60 frames of a GRU take 2450 us where slices of 4,096
+// rows on four lanes took 2850. Where each frame is launches of its own, they take little longer for many
+// windows than for few: 2,048 in :tf32x3 7.6 ms for 25.4.
+constexpr std::int64_t kWalkedRows = 4, kRecalledRows = 8, kRecalledLanes = 2;
 
 const policy::KeptRing* kept_of(const core::AgentWindow& window) {
   return static_cast<const CudaRing*>(window.ring)->kept();
@@ -100,8 +102,9 @@ void SlicePipeline::reserve_windows(std::int64_t count, std::int64_t seq, std::i
   if (!together && has_rings) return;
   const std::int64_t length = std::min(seq, most_rows());
   // By itself a window is as many slices as it has parts.
-  const std::int64_t slices = together ? std::min(divide_up(count, windows_of_slice(length)), window_lanes())
-                                       : std::min(divide_up(seq, length), lanes_.count());
+  const std::int64_t slices = together
+                                  ? std::min(divide_up(count, window_rows(length) / length), window_lanes())
+                                  : std::min(divide_up(seq, length), lanes_.count());
   // While windows grow, several slices may have more rows than with windows of full length.
   const std::int64_t rows = !together ? length : slices > 1 ? window_rows(length) : count * length;
   if (slices * rows <= reserved_rows_) return;
@@ -154,22 +157,21 @@ bool SlicePipeline::answer(core::AgentWindow* windows, std::int64_t count, float
   return true;
 }
 
-std::int64_t SlicePipeline::windows_of_slice(std::int64_t seq) const {
-  const std::int64_t walked = kernels_.walked_at_once();
-  return std::max(most_rows() / seq, std::min(walked, kWalkedRows * most_rows() / seq));
-}
 std::int64_t SlicePipeline::window_rows(std::int64_t seq) const {
-  return std::max(most_rows(), std::min(kernels_.walked_at_once() * seq, kWalkedRows * most_rows()));
+  const std::optional<int> walked = kernels_.walked_at_once();
+  if (!walked) return most_rows();
+  if (*walked == 0) return kRecalledRows * most_rows();
+  return std::max(most_rows(), std::min(*walked * seq, kWalkedRows * most_rows()));
 }
 std::int64_t SlicePipeline::window_lanes() const {
-  return kernels_.walked_at_once() > 0 ? std::min(kWalkedLanes, lanes_.count()) : lanes_.count();
+  return kernels_.walked_at_once() ? std::min(kRecalledLanes, lanes_.count()) : lanes_.count();
 }
 
 // All of about the same size.
 std::vector<Slice> SlicePipeline::window_slices(std::int64_t count, std::int64_t seq, float* out) const {
   std::vector<Slice> slices;
   if (count == 0) return slices;
-  const std::int64_t per_slice = divide_up(count, divide_up(count, windows_of_slice(seq)));
+  const std::int64_t per_slice = divide_up(count, divide_up(count, window_rows(seq) / seq));
   for (std::int64_t first = 0; first < count; first += per_slice) {
     Slice slice;
     slice.job.sequences = static_cast<int>(std::min(per_slice, count - first));

@@ -73,9 +73,7 @@ class SlicePipeline {
 
  private:
   std::int64_t batch_rows(std::int64_t count) const;  // of a slice of a batch of so many agents
-  // The most windows of a slice, rows of a slice of windows of at most `seq` frames, and lanes that have such
-  // slices.
-  std::int64_t windows_of_slice(std::int64_t seq) const;
+  // The most rows of a slice of windows of at most `seq` frames, and lanes that have such slices.
   std::int64_t window_rows(std::int64_t seq) const;
   std::int64_t window_lanes() const;
   // Slices of windows, but for where their frames are.

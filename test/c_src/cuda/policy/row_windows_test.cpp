@@ -94,7 +94,8 @@ class Windows {
   std::vector<std::int64_t> held_ = std::vector<std::int64_t>(kAgents);  // frames before it are in the ring
 };
 
-// Slices have 64 rows: two windows of 30 frames, on fewer lanes than slices; and windows of 70 are longer.
+// Slices have 64 rows, two windows of 30 frames, on fewer lanes than slices, or more where a cell recalls its
+// state; and windows of 70 are longer.
 TEST_CASE("windows of kept frames in several slices on an emulated GPU", "[.emulated_kept]") {
   emulate_launches();
   const std::string given = core::environment("EXPHIL_NATIVE_POLICY");
