@@ -1,6 +1,6 @@
 # A step of any policy for an Elixir caller with a carried state, whatever the file's window: back to back, plain and armed, and
 # as a step of a window session; frames of many agents in one call, of a list of their sessions and of a group; then once every
-# 16.67 ms steps, plain, warmed and armed (bench/paced.exs has these names), those of a window session, and frames of groups.
+# 16.67 ms steps, plain, warmed and armed (bench/paced.exs has these names), those of window sessions, and frames of groups.
 #
 #   mix run bench/carried.exs [cuda|host] [POLICY] [RUNS] [SECONDS]
 #
@@ -58,12 +58,11 @@ paced = fn name, clock_of, call ->
   )
 end
 
-for {name, options} <- [plain: [window: :none], warmed: [window: :none]] ++ armed ++ [window: [window: 60]] do
-  for clock <- if(name == :window, do: [false, true], else: [name != :plain]) do
-    session = Policy.new_session!(policy, if(clock, do: [fps: 60] ++ options, else: options))
-    name = if name == :window and clock, do: "window, warmed", else: name
-    paced.(name, if(clock, do: session, else: 60), &Policy.step!(session, pick.(&1)))
-  end
+for {state, prefix} <- [{[window: :none], ""}, {[window: 60], "window, "}],
+    {name, options} <-
+      [plain: [], warmed: [fps: 60]] ++ if(armed == [], do: [], else: [armed: [fps: 60, latency: :armed]]) do
+  session = Policy.new_session!(policy, state ++ options)
+  paced.("#{prefix}#{name}", if(options == [], do: 60, else: session), &Policy.step!(session, pick.(&1)))
 end
 
 for {name, call} <- groups, do: paced.(name, 60, call)

@@ -113,6 +113,9 @@ class SplitStep : public SplitFrame {
   // Of armed_step(): a frame of this state is expected within the next few hundred microseconds, and may be
   // launched ahead of its observation. Not while a frame is in progress.
   virtual void arm(const State& /*from*/) noexcept {}
+  // Drops what was launched ahead: the state that it reads is about to change, without the policy's
+  // knowledge.
+  virtual void disarm() noexcept {}
 };
 
 // The state that a new agent has after some frames, computed while the caller goes on: by a device, or by a
@@ -202,9 +205,11 @@ class Policy {
 
   // Null where the policy has no frames that a caller need not wait for.
   virtual std::unique_ptr<SplitStep> split_step() { return nullptr; }
-  // The same, with frames that may be launched ahead of their observation where they follow each other
-  // closely, or after arm(). Same bits. Throws unsupported where the device or the policy has no such frames.
-  virtual std::unique_ptr<SplitStep> armed_step() {
+  // The same, with frames that may be launched ahead of their observation after arm() or, where a frame
+  // starts from the state that the one before has written, while that one is computed, if they follow each
+  // other closely. Same bits. Throws unsupported where the device or the policy has no such frames.
+  enum class Frames { one_after_another, each_by_itself };
+  virtual std::unique_ptr<SplitStep> armed_step(Frames /*frames*/) {
     fail(ErrorKind::unsupported, ":latency",
          "latency: :armed needs a policy on a GPU; this one is on the CPU backend");
   }

@@ -27,18 +27,18 @@ Session::Session(std::shared_ptr<Policy> policy, const SessionOptions& options,
       place_(std::move(place)),
       gatherer_(options.armed ? nullptr : std::move(gatherer)),
       rules_(options.rules) {
-  if (options.window > 0 && options.armed) {
-    fail(ErrorKind::unsupported, ":latency",
-         "latency: :armed needs a carried state; a session with a window has none");
-  }
+  const auto make_split = [&](Policy::Frames frames) {
+    return options.armed ? policy_->armed_step(frames) : policy_->split_step();
+  };
   if (options.window > 0) {
     window_.emplace(policy_->config().d_input, options.window, options.pad, options.history);
     ring_ = policy_->new_ring(window_->capacity());
     if (ring_) split_window_ = ring_->split();
+    split_ = make_split(Policy::Frames::each_by_itself);
     ahead_ = WindowAhead::make(*this, *policy_, options.window);
-    if (ahead_) split_ = policy_->split_step();
+    if (!ahead_) split_ = nullptr;
   } else {
-    split_ = options.armed ? policy_->armed_step() : policy_->split_step();
+    split_ = make_split(Policy::Frames::one_after_another);
   }
   if (options.pace != 0) pace_ = std::make_unique<Pace>(policy_, options.pace);
   if (gatherer_) gatherer_->add_session(window_ ? window_->frames() : 0);
@@ -46,6 +46,7 @@ Session::Session(std::shared_ptr<Policy> policy, const SessionOptions& options,
 
 Session::~Session() {
   if (ahead_) ahead_->end();  // before all else: its thread locks the session
+  if (ahead_ && split_) split_->disarm();
   mutex_.end_claim();
   for (const auto& watcher : watchers_) {
     if (const auto told = watcher.lock()) told->ended(*this);
@@ -69,12 +70,16 @@ void Session::set_pace(MicroHertz rate) {
 
 void Session::arm() noexcept {
   const Lock lock(mutex_, std::try_to_lock);
-  if (lock.owns_lock() && split_ && !window_) split_->arm(*history_.state());
+  if (!lock.owns_lock() || !split_) return;
+  if (!window_) return split_->arm(*history_.state());
+  if (ahead_->is_ready(*window_, WindowAhead::Wait::no)) split_->arm(ahead_->state());
 }
 
 std::chrono::microseconds Session::proceed_ahead() noexcept {
   const Lock lock(mutex_, std::try_to_lock);
-  return lock.owns_lock() ? ahead_->proceed(*window_) : WindowAhead::kRetry;
+  if (!lock.owns_lock()) return WindowAhead::kRetry;
+  if (split_) split_->disarm();  // of the state before
+  return ahead_->proceed(*window_);
 }
 
 Session::Lock Session::lock_for_step(bool may_wait) {

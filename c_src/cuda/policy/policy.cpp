@@ -97,7 +97,7 @@ class CudaPolicy : public core::Policy {
   void reserve_batch(std::int64_t count, int at_once) override;
   void reserve_windows(std::int64_t count, std::int64_t seq) override;
   std::unique_ptr<core::SplitStep> split_step() override;
-  std::unique_ptr<core::SplitStep> armed_step() override;
+  std::unique_ptr<core::SplitStep> armed_step(Frames frames) override;
   std::unique_ptr<core::PrefillAhead> prefill_ahead(std::int64_t seq) override;
   void prefill(core::State& state, const float* frames, std::int64_t seq, float* out) override;
   void window(const float* windows, std::int64_t count, std::int64_t seq, float* out) override;
@@ -261,11 +261,11 @@ void CudaPolicy::advance_chain(core::State& from, core::State* const* to, std::i
 // The row kernels have several launches and no words to poll.
 std::unique_ptr<core::SplitStep> CudaPolicy::split_step() {
   if (fused_.limit() == 0) return nullptr;
-  return std::make_unique<CudaSplitStep>(*context_, *arena_, fused_, false);
+  return std::make_unique<CudaSplitStep>(*context_, *arena_, fused_);
 }
 
-std::unique_ptr<core::SplitStep> CudaPolicy::armed_step() {
-  return std::make_unique<CudaSplitStep>(*context_, *arena_, fused_, true);
+std::unique_ptr<core::SplitStep> CudaPolicy::armed_step(Frames frames) {
+  return std::make_unique<CudaSplitStep>(*context_, *arena_, fused_, frames);
 }
 
 void CudaPolicy::reserve_chain(std::int64_t seq) {

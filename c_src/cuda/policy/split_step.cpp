@@ -14,8 +14,13 @@ constexpr int kMostWasted = 6;  // after n wasted launches ahead, 2^n - 1 frames
 
 }  // namespace
 
-CudaSplitStep::CudaSplitStep(Context& context, StateArena& arena, FusedSteps& steps, bool armed)
-    : context_(context), arena_(arena), steps_(steps), armed_(armed) {
+CudaSplitStep::CudaSplitStep(Context& context, StateArena& arena, FusedSteps& steps,
+                             std::optional<core::Policy::Frames> armed)
+    : context_(context),
+      arena_(arena),
+      steps_(steps),
+      armed_(armed.has_value()),
+      chains_(armed == core::Policy::Frames::one_after_another) {
   if (!armed) return;
   const ContextGuard guard(context_);
   steps_.prepare_armed();
@@ -34,7 +39,7 @@ void CudaSplitStep::begin(const core::State& from, core::State& to, const float*
   state_of(arena_, to);
   to_ = &to;
   if (!ring(source, obs)) launch(source, obs);
-  if (armed_ && expects_soon()) launch_ahead(next_->places()->to);
+  if (chains_ && expects_soon()) launch_ahead(next_->places()->to);
 }
 
 // The frame through the launch that waits for it. False where there is none for this state.

@@ -1,5 +1,5 @@
 // A policy's frame in two parts: core::SplitStep over policy_step. Made by cuda/policy/policy.cpp, one for
-// each session that carries a state and for each core::ScratchStep. One thread at a time.
+// each session that takes steps and for each core::ScratchStep. One thread at a time.
 //
 // With latency: :armed it also launches the frame after the current one ahead of its observation, while it
 // waits for the current one's outputs. It reads the slot that the current frame writes. Every change of a
@@ -21,14 +21,16 @@ namespace exphil::cuda {
 
 class CudaSplitStep : public core::SplitStep {
  public:
-  // All three outlive the object. armed: throws as FusedSteps::prepare_armed().
-  CudaSplitStep(Context& context, StateArena& arena, FusedSteps& steps, bool armed);
+  // All three outlive the object. armed: of Policy::armed_step(); throws as FusedSteps::prepare_armed() then.
+  CudaSplitStep(Context& context, StateArena& arena, FusedSteps& steps,
+                std::optional<core::Policy::Frames> armed = std::nullopt);
   ~CudaSplitStep() override;
 
   void begin(const core::State& from, core::State& to, const float* obs) override;
   bool finish_within(std::chrono::microseconds time, float* out) override;
   void finish(float* out) override;
   void arm(const core::State& from) noexcept override;
+  void disarm() noexcept override { drop_ahead(); }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -52,7 +54,7 @@ class CudaSplitStep : public core::SplitStep {
   Context& context_;
   StateArena& arena_;
   FusedSteps& steps_;
-  const bool armed_;
+  const bool armed_, chains_;  // chains: a frame's launch may be followed by that of the next one
   // Of the frame in progress; the ticket is null where there is none.
   core::State* to_ = nullptr;
   std::optional<NextStates> next_;

@@ -107,10 +107,10 @@ defmodule ExPhil.Native.Policy do
       policy's `:max_sessions`. With a window it is one more frame of the window
     * `:fps` - frames per second that the session will have, at most 10,000: the library is awake and warm when the frame
       comes, in the way that the backend allows (below)
-    * `:latency` - `:plain` (the default) or `:armed`, on a GPU of compute capability 9.0 or later and without a window: the next
+    * `:latency` - `:plain` (the default) or `:armed`, on a GPU of compute capability 9.0 or later: the next
       frame's work is launched before its observation is there, and waits for it on the GPU for at most a millisecond. A frame
-      that follows the one before it within half a millisecond is faster then, and one after `ExPhil.Native.Clock.wait/1` of
-      its own clock. The bits are the same. It holds a part of the GPU and has hazards for other code on it: docs/reference.md, Armed steps
+      after `ExPhil.Native.Clock.wait/1` of its own clock is faster then and, without a window, one that follows the one before
+      it within half a millisecond. The bits are the same. It holds a part of the GPU and has hazards for other code on it: docs/reference.md, Armed steps
     * `:device` - of a policy on several devices: the index of the one that the session goes to (the one with the fewest sessions)
 
   With `:fps`: a step that comes once a frame finds a sleeping processor and weights that are in no cache, and takes several

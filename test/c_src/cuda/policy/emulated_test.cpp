@@ -114,7 +114,8 @@ TEST_CASE("precisions of a policy on an emulated GPU", "[.emulated_precision]") 
       const auto policy = load_on_device(weights, 16);
       check_policy_form(*policy, *weights, 9, {2, 5});
       if (precision != core::Precision::tf32x3) continue;
-      const CaughtError error = error_of([&] { policy->armed_step(); });
+      const CaughtError error =
+          error_of([&] { policy->armed_step(core::Policy::Frames::one_after_another); });
       CHECK(error.kind == core::ErrorKind::unsupported);
       CHECK(error.says(":tf32x3"));
       CHECK(policy->on_device());

@@ -59,7 +59,8 @@ void check_states(std::int64_t channels, std::int64_t keys, std::int64_t frames,
       const Weights weights = stored(*form.weights, states, precision);
       const auto policy = load_on_device(weights, 400);
       check_policy_form(*policy, *weights, frames, batches);
-      const CaughtError refused = error_of([&] { policy->armed_step(); });
+      const CaughtError refused =
+          error_of([&] { policy->armed_step(core::Policy::Frames::one_after_another); });
       CHECK(refused.says(precision == Precision::f32 ? "16 bits" : ":tf32x3"));
       CHECK(policy->on_device());
     }

@@ -26,6 +26,10 @@ class AheadPolicy final : public test::ForwardingPolicy {
   explicit AheadPolicy(std::shared_ptr<core::Policy> policy) : ForwardingPolicy(std::move(policy)) {}
   bool on_device() const override { return true; }
   std::unique_ptr<core::SplitStep> split_step() override { return std::make_unique<Split>(*this); }
+  std::unique_ptr<core::SplitStep> armed_step(Frames frames) override {
+    CHECK(frames == Frames::each_by_itself);
+    return split_step();
+  }
   std::unique_ptr<core::PrefillAhead> prefill_ahead(std::int64_t seq) override {
     longest = seq;
     return std::make_unique<Ahead>(*this);
@@ -45,12 +49,17 @@ class AheadPolicy final : public test::ForwardingPolicy {
   std::atomic<std::int64_t> longest{0};
   std::atomic<int> refusals{0};  // so many times in a row a state cannot be begun yet
   std::atomic<bool> late{false}, step_fails{false}, ahead_fails{false}, ahead_takes_long{false};
+  // The state that a launch ahead waits with, where there is one, and how many such launches frames had.
+  std::atomic<const core::State*> armed{nullptr};
+  std::atomic<int> used{0};
+  std::atomic<bool> armed_changed{false};  // that state was begun anew meanwhile
 
  private:
   class Split final : public core::SplitStep {
    public:
     explicit Split(AheadPolicy& policy) : policy_(policy) {}
     void begin(const core::State& from, core::State& to, const float* obs) override {
+      if (policy_.armed.exchange(nullptr) == &from) ++policy_.used;
       from_ = const_cast<core::State*>(&from), to_ = &to;
       obs_.assign(obs, obs + policy_.config().d_input);
     }
@@ -62,6 +71,8 @@ class AheadPolicy final : public test::ForwardingPolicy {
       if (policy_.step_fails) core::fail(core::ErrorKind::cuda_error, "", "the step fails");
       policy_.advance(&from_, &to_, 1, obs_.data(), out);
     }
+    void arm(const core::State& from) noexcept override { policy_.armed = &from; }
+    void disarm() noexcept override { policy_.armed = nullptr; }
 
    private:
     AheadPolicy& policy_;
@@ -77,6 +88,7 @@ class AheadPolicy final : public test::ForwardingPolicy {
         --policy_.refusals;
         throw core::WouldWait{};
       }
+      if (policy_.armed == state_.get()) policy_.armed_changed = true;
       policy_.copy_state(*state_, *fresh_);
       Floats out(static_cast<std::size_t>(seq * policy_.config().d_output));
       policy_.prefill(*state_, frames, seq, out.data());
@@ -117,10 +129,11 @@ constexpr std::int64_t kWindow = 5, kHistory = 3;
 // A session whose frames are begun ahead, and one whose frames are whole windows.
 class Play {
  public:
-  explicit Play(core::Pad pad = core::Pad::repeat) {
+  explicit Play(core::Pad pad = core::Pad::repeat, bool armed = false) {
     options.window = kWindow, options.history = kHistory, options.pad = pad;
-    session.emplace(policy, options);
     whole.emplace(host_, options);
+    options.armed = armed;
+    session.emplace(policy, options);
   }
 
   // The next frame of both. ready: when the state before it is there.
@@ -317,6 +330,34 @@ TEST_CASE("a step from a state computed ahead may fail or be late", "[session][w
     play.session->step(play.obs_.data(), play.out_.data());
   }
   play.check_whole();
+}
+
+TEST_CASE("an armed window is launched ahead from the state that is there, and not from others",
+          "[session][window]") {
+  Play play(core::Pad::repeat, true);
+  play.session->arm();
+  CHECK(play.policy->armed == nullptr);
+  play.step(false, true);
+  for (int t = 1; t < 20; ++t) {
+    play.settle();
+    if (t % 4 != 0) play.session->arm();
+    CHECK((play.policy->armed != nullptr) == (t % 4 != 0));
+    play.next();
+    play.session->step(play.obs_.data(), play.out_.data(), false);
+    play.check_whole();
+  }
+  CHECK(play.policy->used == 15);
+  play.settle();
+  play.session->arm();
+  for (auto* session : {&*play.session, &*play.whole}) session->roll_back(1);
+  play.step_anew();
+  play.step(true);
+  CHECK(play.policy->used == 15);
+  CHECK_FALSE(play.policy->armed_changed);
+  play.settle();
+  play.session->arm();
+  play.session.reset();
+  CHECK(play.policy->armed == nullptr);
 }
 
 TEST_CASE("a session may end while its next frame is begun", "[session][window]") {

@@ -10,26 +10,24 @@ defmodule ExPhil.Native.Policy.ArmedTest do
   test "the CPU backend has no armed sessions" do
     model = Policy.load!(Policies.checkpoint(), backend: :host)
 
-    assert {:error, %Error{kind: :unsupported, argument: ":latency"} = error} =
-             Policy.new_session(model, latency: :armed)
+    for window <- [:none, 3] do
+      assert {:error, %Error{kind: :unsupported, argument: ":latency"} = error} =
+               Policy.new_session(model, window: window, latency: :armed)
 
-    assert Exception.message(error) =~ "CPU backend"
-    assert {:ok, _} = Policy.new_session(model, latency: :plain)
+      assert Exception.message(error) =~ "CPU backend"
+      assert {:ok, _} = Policy.new_session(model, window: window, latency: :plain)
+    end
+
+    assert_raise Error, fn -> Policy.new_session!(model, window: 3, latency: :armed) end
   end
 
-  backend_test "bad latencies are errors, and a window excludes armed frames", %{backend: backend} do
+  backend_test "bad latencies are errors", %{backend: backend} do
     model = Policy.load!(Policies.checkpoint(), backend: backend)
 
     for bad <- [:fast, true, "armed", 1] do
       assert {:error, %Error{kind: :invalid_argument, argument: ":latency"}} =
                Policy.new_session(model, latency: bad)
     end
-
-    assert {:error, %Error{kind: :unsupported, argument: ":latency"} = error} =
-             Policy.new_session(model, window: 3, latency: :armed)
-
-    assert Exception.message(error) =~ "window"
-    assert_raise Error, fn -> Policy.new_session!(model, window: 3, latency: :armed) end
   end
 
   @prelude """
@@ -92,6 +90,39 @@ defmodule ExPhil.Native.Policy.ArmedTest do
   defp frames(model, count) do
     for seed <- 1..count do
       for i <- 1..model.info.d_input, into: <<>>, do: <<:math.sin(seed * i)::float-32-little>>
+    end
+  end
+
+  # With the clock frames are launched ahead, back to back they are whole windows.
+  @tag :gpu
+  test "armed sessions with a window on a GPU answer as plain ones" do
+    gru = Policy.init!(:gru, d_input: 20, heads: [out: 5], d_model: 64, layers: 2, backend: :cuda)
+
+    for model <- [Policy.load!(Policies.checkpoint(), backend: :cuda), gru] do
+      frames = frames(model, 200)
+      plain = Policy.new_session!(model, window: 12)
+      expected = for frame <- frames, do: Policy.step!(plain, frame)
+
+      case Policy.new_session(model, window: 12, latency: :armed, history: 3, fps: 200) do
+        {:ok, session} ->
+          clock = Clock.start!(session)
+
+          for {{frame, answer}, t} <- frames |> Enum.zip(expected) |> Enum.with_index() do
+            if rem(t, 20) < 15, do: Clock.wait(clock)
+            assert Policy.step!(session, frame) == answer
+
+            if rem(t, 17) == 16 do
+              assert Policy.resimulate!(session, 2, frames |> Enum.slice(t - 1, 2) |> Enum.join()) ==
+                       expected |> Enum.slice(t - 1, 2) |> Enum.join()
+            end
+          end
+
+          assert Policy.export_state!(session) == Policy.export_state!(plain)
+          :ok = Clock.stop(clock)
+
+        {:error, error} ->
+          assert Exception.message(error) =~ "compute capability 9.0"
+      end
     end
   end
 
