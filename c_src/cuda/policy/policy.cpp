@@ -339,7 +339,6 @@ void CudaPolicy::answer_windows(core::AgentWindow* windows, std::int64_t count, 
   const ContextGuard guard(*context_);
   const bool together = count >= windows_together(windows[0].ring_windows.seq);
   if (together && slices_.answer(windows, count, out)) return;
-  if (row_windows_.answer(windows, count, out)) return;
   core::Policy::answer_windows(windows, count, out);
 }
 

@@ -23,7 +23,7 @@ class RowWindows::Ring final : public CudaRing, public core::SplitWindow {
     kept_.slots = static_cast<int>(slots), kept_.copies = 1;
   }
   ~Ring() override {
-    abandon();
+    if (lane_) drop();
     held_->fetch_sub(rows_.bytes());
   }
 
@@ -39,9 +39,6 @@ class RowWindows::Ring final : public CudaRing, public core::SplitWindow {
   void start(const core::RingWindows& window, std::unique_ptr<RowLane> lane);
   bool finish_within(std::chrono::microseconds time, float* out) override;
   void finish(float* out) override;
-  void abandon() noexcept {
-    if (lane_) drop();
-  }
 
  private:
   Context& context() const { return *windows_.context_; }
@@ -196,29 +193,6 @@ std::unique_ptr<core::FrameRing> RowWindows::new_ring(std::int64_t slots) {
     if (made_ < kLanesInAdvance) lanes_.push_back(make_lane());
   }
   return std::make_unique<Ring>(*this, slots);
-}
-
-bool RowWindows::answer(core::AgentWindow* windows, std::int64_t count, float* out) {
-  std::vector<Ring*> rings;
-  for (std::int64_t i = 0; i < count; ++i) {
-    auto* const ring = dynamic_cast<Ring*>(windows[i].ring);
-    if (ring == nullptr) return false;
-    rings.push_back(ring);
-  }
-  try {
-    for (std::int64_t i = 0; i < count; ++i) {
-      rings[static_cast<std::size_t>(i)]->start(windows[i].ring_windows,
-                                                take_lane(windows[i].ring_windows.seq, true));
-    }
-    for (std::int64_t i = 0; i < count; ++i) {
-      rings[static_cast<std::size_t>(i)]->finish(out + i * dims_.outputs());
-      windows[i].in_ring = true;
-    }
-  } catch (...) {
-    for (Ring* const ring : rings) ring->abandon();
-    throw;
-  }
-  return true;
 }
 
 std::unique_ptr<RowLane> RowWindows::make_lane() {

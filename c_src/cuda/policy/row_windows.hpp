@@ -2,8 +2,8 @@
 // depend on other frames (KeptValues) is computed once and kept on the device, so that an answer begins with
 // the first layer's recurrence. Used by cuda/policy/policy.cpp; safe from any thread.
 //
-// Each answer under way has a lane, a stream and memory of its own: those of several sessions are computed
-// side by side, and wait neither for each other nor for longer work of the policy.
+// Each answer under way has a lane, a stream and memory of its own: those of several calls are computed side
+// by side, and wait neither for each other nor for longer work of the policy.
 #pragma once
 
 #include <cuda.h>
@@ -39,9 +39,6 @@ class RowWindows {
   bool are_walked() const { return walked_; }
   std::unique_ptr<core::FrameRing> new_ring(std::int64_t slots);
   std::size_t resident_bytes() const { return *held_; }  // of the rings
-  // The same as core::Policy::answer_windows() of as many windows as there are, all of rings from here:
-  // nothing is done, and the answer is false, where one is not.
-  bool answer(core::AgentWindow* windows, std::int64_t count, float* out);
 
  private:
   // An answer of more launches is begun in a thread that may wait: each takes that thread 2 to 4 us.

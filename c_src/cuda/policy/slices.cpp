@@ -1,6 +1,7 @@
 #include "cuda/policy/slices.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include "cuda/device/download.hpp"
 #include "cuda/divide_up.hpp"
@@ -102,16 +103,19 @@ void SlicePipeline::reserve_windows(std::int64_t count, std::int64_t seq, std::i
   if (!together && has_rings) return;
   const std::int64_t length = std::min(seq, most_rows());
   // By itself a window is as many slices as it has parts.
-  const std::int64_t slices = together
-                                  ? std::min(divide_up(count, window_rows(length) / length), window_lanes())
-                                  : std::min(divide_up(seq, length), lanes_.count());
+  const std::int64_t all = together ? divide_up(count, window_rows(length) / length) : divide_up(seq, length),
+                     slices = std::min(all, together ? window_lanes() : lanes_.count());
   // While windows grow, several slices may have more rows than with windows of full length.
-  const std::int64_t rows = !together ? length : slices > 1 ? window_rows(length) : count * length;
-  if (slices * rows <= reserved_rows_) return;
+  const std::int64_t rows = slices > 1 && together ? window_rows(length) : (together ? count : 1) * length;
+  // Windows of several lengths have more slices.
+  const std::int64_t mixed = together ? std::min(count, window_lanes()) : slices,
+                     mixed_rows = std::min(count * length, most_rows());
+  if (slices * rows + mixed * mixed_rows <= reserved_rows_) return;
   const std::lock_guard<std::mutex> lock(mutex_);
   lanes_.reserve(slices, rows);
-  lanes_.reserve_sequences(slices, together && slices == 1 ? static_cast<int>(least) : 1);
-  reserved_rows_ = std::max<std::int64_t>(reserved_rows_, slices * rows);
+  lanes_.reserve(mixed, mixed_rows);
+  lanes_.reserve_sequences(mixed, 1);
+  reserved_rows_ = std::max<std::int64_t>(reserved_rows_, slices * rows + mixed * mixed_rows);
 }
 
 void SlicePipeline::sequence(const LongSequence& s) {
@@ -133,27 +137,41 @@ void SlicePipeline::sequence(const LongSequence& s) {
 }
 
 void SlicePipeline::windows(const float* windows, std::int64_t count, std::int64_t seq, float* out) {
+  std::vector<Slice> slices;
+  append_windows(count, seq, window_rows(seq), &slices);
   std::vector<const float*> each;
   for (std::int64_t i = 0; i < count; ++i) each.push_back(windows + i * seq * dims_.config.d_input);
-  run_windows(each.data(), count, seq, out);
+  const float* const* next = each.data();
+  for (Slice& slice : slices) {
+    slice.windows = next, next += slice.job.sequences;
+    slice.out = out, out += slice.job.sequences * dims_.outputs();
+  }
+  if (!slices.empty()) run(slices, false, turn(), {}, window_lanes());
 }
 
 bool SlicePipeline::answer(core::AgentWindow* windows, std::int64_t count, float* out) {
-  const std::int64_t seq = windows[0].ring_windows.seq;
-  if (seq > most_rows()) return false;
-  std::vector<const float*> each;
-  bool kept = true;
-  for (std::int64_t i = 0; i < count; ++i) {
-    if (windows[i].ring_windows.seq != seq) return false;
-    kept = kept && kept_of(windows[i]) != nullptr;
-    each.push_back(windows[i].frames);
+  const auto seq_of = [&](std::int64_t i) { return windows[i].ring_windows.seq; };
+  std::vector<std::int64_t> order(static_cast<std::size_t>(count));
+  std::iota(order.begin(), order.end(), 0);
+  const auto shorter = [&](std::int64_t i, std::int64_t j) { return seq_of(i) < seq_of(j); };
+  if (!std::is_sorted(order.begin(), order.end(), shorter)) {
+    std::stable_sort(order.begin(), order.end(), shorter);
   }
-  if (!kept) {
-    run_windows(each.data(), count, seq, out);
-    return true;
+  if (seq_of(order.back()) > most_rows()) return false;
+  const bool mixed = seq_of(order.front()) != seq_of(order.back());
+  std::vector<Slice> slices;
+  for (auto first = order.begin(); first != order.end();) {
+    const auto end = std::upper_bound(first, order.end(), *first, shorter);
+    const std::int64_t seq = seq_of(*first);
+    append_windows(end - first, seq, mixed ? most_rows() : window_rows(seq), &slices);
+    first = end;
   }
-  run_kept(windows, count, out);
-  for (std::int64_t i = 0; i < count; ++i) windows[i].in_ring = true;
+  const std::int64_t* next = order.data();
+  for (Slice& slice : slices) slice.out = out, slice.rows = next, next += slice.job.sequences;
+  const bool kept =
+      std::all_of(windows, windows + count, [](const core::AgentWindow& w) { return kept_of(w) != nullptr; });
+  kept ? run_kept(windows, slices) : run_copied(windows, slices);
+  for (std::int64_t i = 0; kept && i < count; ++i) windows[i].in_ring = true;
   return true;
 }
 
@@ -168,39 +186,39 @@ std::int64_t SlicePipeline::window_lanes() const {
 }
 
 // All of about the same size.
-std::vector<Slice> SlicePipeline::window_slices(std::int64_t count, std::int64_t seq, float* out) const {
-  std::vector<Slice> slices;
-  if (count == 0) return slices;
-  const std::int64_t per_slice = divide_up(count, divide_up(count, window_rows(seq) / seq));
-  for (std::int64_t first = 0; first < count; first += per_slice) {
+void SlicePipeline::append_windows(std::int64_t count, std::int64_t seq, std::int64_t most_rows,
+                                   std::vector<Slice>* slices) const {
+  const std::int64_t parts = divide_up(count, most_rows / seq);
+  for (std::int64_t part = 0, first = 0; part < parts; ++part) {
+    const std::int64_t end = count * (part + 1) / parts;
     Slice slice;
-    slice.job.sequences = static_cast<int>(std::min(per_slice, count - first));
+    slice.job.sequences = static_cast<int>(end - first);
     slice.job.seq = static_cast<int>(seq);
     slice.job.rows = slice.job.sequences * seq;
     slice.job.last_only = true;
     slice.job.decays_input = dims_.decays(seq);
-    slice.out = out + first * dims_.outputs();
-    slices.push_back(slice);
+    slices->push_back(slice);
+    first = end;
   }
-  return slices;
 }
 
-void SlicePipeline::run_windows(const float* const* windows, std::int64_t count, std::int64_t seq,
-                                float* out) {
-  std::vector<Slice> slices = window_slices(count, seq, out);
-  for (Slice& slice : slices) slice.windows = windows, windows += slice.job.sequences;
-  if (!slices.empty()) run(slices, false, turn(), {}, window_lanes());
+void SlicePipeline::run_copied(const core::AgentWindow* windows, std::vector<Slice>& slices) {
+  std::vector<const float*> each;
+  for (const Slice& slice : slices) {
+    for (int i = 0; i < slice.job.sequences; ++i) each.push_back(windows[slice.rows[i]].frames);
+  }
+  const float* const* next = each.data();
+  for (Slice& slice : slices) slice.windows = next, next += slice.job.sequences;
+  run(slices, false, turn(), {}, window_lanes());
 }
 
-void SlicePipeline::run_kept(const core::AgentWindow* windows, std::int64_t count, float* out) {
-  std::vector<Slice> slices = window_slices(count, windows[0].ring_windows.seq, out);
+void SlicePipeline::run_kept(const core::AgentWindow* windows, std::vector<Slice>& slices) {
   std::vector<policy::KeptRing> rings;
   std::vector<const float*> frames;
-  rings.reserve(static_cast<std::size_t>(count));
   for (Slice& slice : slices) {
     const std::size_t begin = frames.size();
     for (int i = 0; i < slice.job.sequences; ++i) {
-      const core::AgentWindow& window = windows[rings.size()];
+      const core::AgentWindow& window = windows[slice.rows[i]];
       rings.push_back(*kept_of(window));
       policy::KeptRing& ring = rings.back();
       ring.first = static_cast<int>(window.ring_windows.first);

@@ -64,8 +64,8 @@ class SlicePipeline {
   void sequence(const LongSequence& sequence);
   // The last output of each of `count` windows {seq, d_input} from a zero state; seq is at most most_rows().
   void windows(const float* windows, std::int64_t count, std::int64_t seq, float* out);
-  // Those of several agents, whose rings are CudaRings. False, and nothing done, where the windows are too
-  // long or have several lengths.
+  // Those of several agents, of any lengths, whose rings are CudaRings. False, and nothing done, where one is
+  // longer than most_rows().
   bool answer(core::AgentWindow* windows, std::int64_t count, float* out);
   std::int64_t most_rows() const { return tuning_.slice_rows; }
   // Whether a batch of so many is one launch. known: what it needs of their states is there.
@@ -76,11 +76,13 @@ class SlicePipeline {
   // The most rows of a slice of windows of at most `seq` frames, and lanes that have such slices.
   std::int64_t window_rows(std::int64_t seq) const;
   std::int64_t window_lanes() const;
-  // Slices of windows, but for where their frames are.
-  std::vector<Slice> window_slices(std::int64_t count, std::int64_t seq, float* out) const;
-  void run_windows(const float* const* windows, std::int64_t count, std::int64_t seq, float* out);
-  // Of rings that keep frames on the device: to it go the others alone.
-  void run_kept(const core::AgentWindow* windows, std::int64_t count, float* out);
+  // Slices of windows of one length, but for where their frames and their answers are.
+  void append_windows(std::int64_t count, std::int64_t seq, std::int64_t most_rows,
+                      std::vector<Slice>* slices) const;
+  // Slices whose sequences are `rows` of the windows: all of their frames are copied to the device, or those
+  // that no ring keeps there.
+  void run_copied(const core::AgentWindow* windows, std::vector<Slice>& slices);
+  void run_kept(const core::AgentWindow* windows, std::vector<Slice>& slices);
   // chained: each slice starts from the state that the previous one leaves.
   bool run(std::vector<Slice>& slices, bool chained, Turn turn, const SliceHooks& hooks = {},
            std::int64_t lanes = INT64_MAX);

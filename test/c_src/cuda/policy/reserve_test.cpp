@@ -111,6 +111,19 @@ TEST_CASE("no launch of windows that gather allocates", "[.reserve]") {
   }
 }
 
+TEST_CASE("no launch of windows of several lengths allocates", "[.reserve]") {
+  const auto policy = load(64);
+  const auto gatherer = std::make_shared<core::Gatherer>(policy);
+  Sessions sessions;
+  for (std::int64_t i = 0; i < 48; ++i) {
+    sessions.push_back(std::move(sessions_of(policy, 1, 100 - 7 * (i % 9), gatherer).front()));
+  }
+  for (const std::size_t count : {2, 10, 48}) {
+    CAPTURE(count);
+    CHECK(allocations_of(sessions, count) == 0);
+  }
+}
+
 TEST_CASE("frames do not allocate", "[cuda][policy][gather]") {
   const std::string settings = "cluster=0,team=1,inline_obs=0,fused_limit=1,batch_frame=2";
   for (const char* capability : {"90", "80"}) {  // with clusters up to 160 agents are one launch

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/environment.hpp"
@@ -35,11 +36,13 @@ std::vector<PolicyForm> forms() {
 
 class Windows {
  public:
-  Windows(core::Policy& policy, std::int64_t seq)
+  // Of `seq` frames; where they are mixed, those of some agents have fewer.
+  Windows(core::Policy& policy, std::int64_t seq, bool mixed)
       : policy_(policy),
         d_input_(policy.config().d_input),
         d_output_(policy.config().d_output),
         seq_(seq),
+        mixed_(mixed),
         slots_(seq + 3),
         frames_(Random(3).vector(static_cast<std::size_t>((kAgents + seq + 7) * d_input_), -1, 1)) {
     for (std::int64_t i = 0; i < kAgents; ++i) rings_.push_back(policy.new_ring(slots_));
@@ -57,13 +60,13 @@ class Windows {
     }
     std::vector<float> out(static_cast<std::size_t>(kAgents * d_output_));
     policy_.answer_windows(windows.data(), kAgents, out.data());
-    for (std::int64_t i = 0; i < kAgents; ++i) check(begin + i, out.data() + i * d_output_);
+    for (std::int64_t i = 0; i < kAgents; ++i) check(i, begin + i, out.data() + i * d_output_);
   }
   // `count` windows of the first agent.
   void alone(std::int64_t begin, std::int64_t count) {
     std::vector<float> out(static_cast<std::size_t>(count * d_output_));
     rings_.front()->answer(next(0, begin, count), out.data());
-    for (std::int64_t i = 0; i < count; ++i) check(begin + i, out.data() + i * d_output_);
+    for (std::int64_t i = 0; i < count; ++i) check(0, begin + i, out.data() + i * d_output_);
   }
 
  private:
@@ -73,22 +76,25 @@ class Windows {
   core::RingWindows next(std::int64_t agent, std::int64_t begin, std::int64_t count) {
     std::int64_t& held = held_[static_cast<std::size_t>(agent)];
     core::RingWindows made;
-    made.first = begin % slots_, made.seq = seq_, made.count = count;
-    const std::int64_t end = begin + seq_ + count - 1, first_fresh = std::max(begin, held);
+    made.first = begin % slots_, made.seq = seq_of(agent), made.count = count;
+    const std::int64_t end = begin + made.seq + count - 1, first_fresh = std::max(begin, held);
     made.fresh = end - first_fresh;
     made.obs = frame(first_fresh);
     held = end;
     return made;
   }
-  void check(std::int64_t begin, const float* out) {
-    CAPTURE(begin);
+  std::int64_t seq_of(std::int64_t agent) const { return mixed_ ? seq_ - 9 * (agent % 3) : seq_; }
+  void check(std::int64_t agent, std::int64_t begin, const float* out) {
+    CAPTURE(agent, begin);
     std::vector<float> expected(static_cast<std::size_t>(d_output_));
-    policy_.window(frame(begin), 1, seq_, expected.data());
+    policy_.window(frame(begin), 1, seq_of(agent), expected.data());
     CHECK(std::memcmp(expected.data(), out, expected.size() * sizeof(float)) == 0);
   }
 
   core::Policy& policy_;
-  const std::int64_t d_input_, d_output_, seq_, slots_;
+  const std::int64_t d_input_, d_output_, seq_;
+  const bool mixed_;
+  const std::int64_t slots_;
   const std::vector<float> frames_;
   std::vector<std::unique_ptr<core::FrameRing>> rings_;
   std::vector<std::int64_t> held_ = std::vector<std::int64_t>(kAgents);  // frames before it are in the ring
@@ -103,9 +109,9 @@ TEST_CASE("windows of kept frames in several slices on an emulated GPU", "[.emul
   for (const PolicyForm& form : forms()) {
     INFO(form.name);
     const auto policy = load_on_device(form.weights, 64);
-    for (const std::int64_t seq : {30, 70}) {
-      CAPTURE(seq);
-      Windows windows(*policy, seq);
+    for (const auto& [seq, mixed] : {std::pair{30, false}, {30, true}, {70, false}, {70, true}}) {
+      CAPTURE(seq, mixed);
+      Windows windows(*policy, seq, mixed);
       windows.together(0);  // all frames are new
       windows.together(1);
       windows.alone(2, 3);
