@@ -157,36 +157,6 @@ bool has_array(const policy::Network& n, int vector) {
   return policy::row_place(n, vector).owner == vector;
 }
 
-KernelSpec kept_kernel(const char* entry) {
-  return {"policy/kept.cu", entry, {}};
-}
-
-// The first layer's leading product: its first phase, where the hidden values alone decide it.
-int leading_product(const policy::Network& n) {
-  const policy::Phase first = n.layer.phases[0];
-  if (first.kind != Kind::product) return policy::kNoPhase;
-  const policy::Product& product = n.products[first.index];
-  return product.in == n.hidden && !product.adds && !product.is_short ? first.index : policy::kNoPhase;
-}
-
-// None where a frame's values before the first layer do not depend on that frame alone.
-KeptValues kept_values_of(const policy::Network& n) {
-  for (int i = 0; i < n.input.count; ++i) {
-    const policy::Phase phase = n.input.phases[i];
-    const bool alone =
-        phase.kind == Kind::gate || (phase.kind == Kind::product && !n.products[phase.index].is_short);
-    if (!alone) return {};
-  }
-  KeptValues kept;
-  const int lead = leading_product(n);
-  if (lead != policy::kNoPhase) kept.lead = n.rows(n.products[lead]);
-  const policy::Phase last = n.layer.phases[n.layer.count - 1];
-  const bool cell_alone =
-      last.kind == Kind::cell && policy::product_before(n, n.cells[last.index]) != policy::kNoPhase;
-  if (!cell_alone) kept.hidden = policy::row_place(n, n.hidden).stride;
-  return kept;
-}
-
 }  // namespace
 
 KernelSpec row_kernel(const PolicyDims& dims, policy::Phase phase, const std::string& entry) {
@@ -219,7 +189,7 @@ std::vector<KernelSpec> row_kernels(const PolicyDims& dims) {
 std::vector<KernelSpec> row_modules(const DeviceProperties& device, const PolicyDims& dims,
                                     const PolicyTuning& tuning) {
   std::vector<KernelSpec> modules;
-  if (kept_values_of(dims.network()).all() > 0) modules.push_back(kept_kernel("policy_keep_rows"));
+  if (KeptValues(dims.network()).all() > 0) modules.push_back(kept_kernel("policy_keep_rows"));
   for (const KernelSpec& spec : row_kernels(dims)) {
     const bool next =
         modules.empty() || modules.back().file != spec.file || modules.back().defines != spec.defines;
@@ -269,7 +239,8 @@ RowKernels::RowKernels(Context& context, const PolicyDims& dims, const PolicyTun
     : context_(context),
       dims_(dims),
       tuning_(tuning),
-      warpgroups_(compiles_warpgroups(context.properties().architecture())) {
+      warpgroups_(compiles_warpgroups(context.properties().architecture())),
+      kept_(dims.network()) {
   check(dims.network());
   layout_ = row_layout(dims);
   const StagedBytes packed(context, layout_.bytes);
@@ -282,7 +253,6 @@ RowKernels::RowKernels(Context& context, const PolicyDims& dims, const PolicyTun
   input_ = kernels_of(dims.network().input);
   layer_ = kernels_of(dims.network().layer);
   output_ = kernels_of(dims.network().output);
-  kept_ = kept_values_of(dims.network());
   if (kept_.all() > 0) {
     keep_ = context.kernels().get(kept_kernel("policy_keep_rows"));
     gather_ = context.kernels().get(kept_kernel("policy_gather_rows"));

@@ -62,8 +62,10 @@ struct KeptFrames {
 
 // Values of a frame that depend on it alone, so that a session may keep them: the hidden ones before the
 // first layer, where something but the layer's leading product reads them, and those of that product. 0: not
-// kept.
+// kept; neither is where the input has phases that other frames have a part in.
 struct KeptValues {
+  explicit KeptValues(const policy::Network& network);
+
   int hidden = 0, lead = 0;
   int all() const { return hidden + lead; }
 };
@@ -87,6 +89,7 @@ struct RowJob {
 // KernelCache::prepare. A short product has none: it is computed in the launch of the next phase.
 KernelSpec row_kernel(const PolicyDims& dims, policy::Phase phase, const std::string& entry);
 std::vector<KernelSpec> row_kernels(const PolicyDims& dims);
+KernelSpec kept_kernel(const char* entry);  // of policy/kept.cu
 std::vector<KernelSpec> row_modules(const DeviceProperties& device, const PolicyDims& dims,
                                     const PolicyTuning& tuning);
 
@@ -161,7 +164,7 @@ class RowKernels {
   RowLayout layout_;
   DeviceBuffer weights_;
   BlockKernels input_, layer_, output_;
-  KeptValues kept_;
+  const KeptValues kept_;
   CUfunction keep_ = nullptr, gather_ = nullptr;  // of policy/kept.cu
   policy::CellProducts cell_products_;            // of the layer, where a batch's frame of it is one launch
   std::optional<FrameLaunch> frame_;

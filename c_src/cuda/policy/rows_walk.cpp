@@ -59,26 +59,6 @@ void RowKernels::Walk::block(const policy::Block& block, const Weights& weights,
   }
 }
 
-void RowKernels::Walk::gather_kept(const KeptFrames& kept) {
-  constexpr std::int64_t kBlocksEach = 16;  // that put one session's rows into its ring, at the most
-  policy::KeptArguments a{};
-  a.rings = kept.rings, a.ring = kept.ring;
-  a.hidden_values = k_.kept_.hidden, a.lead_values = k_.kept_.lead;
-  a.seq = job_.seq;
-  a.hidden = array(n_.hidden);
-  if (a.lead_values > 0) a.lead = array(n_.products[n_.layer.phases[0].index].out[0].vector);
-  if (kept.fresh > 0) {
-    RowJob job;
-    job.rows = kept.fresh, job.frames = kept.frames;
-    Walk(k_, stream_, b_, job).run_lead(nullptr);
-    const bool unchanged = n_.hidden == n_.frame && kept.frames != nullptr;
-    a.new_hidden = unchanged ? kept.frames : a.hidden, a.new_lead = a.lead;
-    const auto blocks = static_cast<unsigned>(std::min(kBlocksEach, kept.fresh));
-    start(k_.keep_, {static_cast<unsigned>(job_.sequences), blocks}, policy::kKeptThreads, a);
-  }
-  start(k_.gather_, {static_cast<unsigned>(job_.rows)}, policy::kKeptThreads, a);
-}
-
 void RowKernels::Walk::product(const policy::Product& product, const RowLayout::Phase& weights,
                                const Kernels& kernels, std::int64_t rows) {
   if (product.is_short) return;  // in the launch of the next phase
@@ -317,27 +297,6 @@ void RowKernels::enqueue_ahead(CUstream stream, const policy::StatePlace* states
   grid.z = static_cast<unsigned>(n.layers);
   launch(context_, layer_[number_of(n.layer, policy::Kind::cell, cell)][4], grid,
          {static_cast<unsigned>(policy::kBatchThreads)}, 0, stream, a);
-}
-
-std::optional<int> RowKernels::walked_at_once() const {
-  const policy::Network& n = dims_.network();
-  const policy::Phase last = n.layer.phases[n.layer.count - 1];
-  if (last.kind != policy::Kind::cell || n.cells[last.index].before == policy::kNoVector) return std::nullopt;
-  const std::optional<CellWalk>& walk = walks_[static_cast<std::size_t>(last.index)];
-  return walk ? walk->most_at_once() : 0;
-}
-
-std::int64_t RowKernels::lead_values() const {
-  const policy::Network& n = dims_.network();
-  const policy::Phase last = n.layer.phases[n.layer.count - 1];
-  if (last.kind != policy::Kind::cell) return 0;
-  const auto cell = static_cast<std::size_t>(last.index);
-  const int product = walks_[cell] ? policy::product_before(n, n.cells[cell]) : policy::kNoPhase;
-  return product == policy::kNoPhase ? 0 : n.rows(n.products[product]);
-}
-
-void RowKernels::enqueue_lead(CUstream stream, RowBuffers& buffers, const RowJob& job, float* to) const {
-  Walk(*this, stream, buffers, job).run_lead(to);
 }
 
 void RowKernels::enqueue_output(CUstream stream, RowBuffers& buffers, const RowJob& job) const {
