@@ -1,5 +1,5 @@
 // Rows that sessions keep of their frames: new ones are put into their rings, and those of many windows are
-// copied side by side. Launched by c_src/cuda/policy/rows_walk.cpp. Compiled without defines.
+// copied side by side. Launched by c_src/cuda/policy/rows_kept.cpp. Compiled without defines.
 #include "kernels/common/launches.cuh"
 #include "kernels/policy/kept_arguments.cuh"
 
@@ -16,12 +16,6 @@ __device__ __forceinline__ KeptRing ring_of(const KeptArguments& args, unsigned 
   return args.rings == nullptr ? args.ring : args.rings[sequence];
 }
 
-// As policy::follow_launch_before().
-__device__ __forceinline__ void follow_launch() {
-  device::begin_launch_after();
-  device::await_launch_before();
-}
-
 __device__ __forceinline__ long long slot_of(const KeptRing& ring, int frame) {
   const int slot = ring.first + frame;
   return slot < ring.slots ? slot : slot - ring.slots;
@@ -34,7 +28,7 @@ using namespace exphil::policy;
 
 // grid: sequences, by blocks that share the fresh frames of each.
 extern "C" __global__ void __launch_bounds__(kKeptThreads) policy_keep_rows(const KeptArguments args) {
-  follow_launch();
+  exphil::device::take_turn();
   const KeptRing ring = ring_of(args, blockIdx.x);
   for (int i = static_cast<int>(blockIdx.y); i < ring.fresh; i += static_cast<int>(gridDim.y)) {
     const long long row = ring.first_fresh + i;
@@ -49,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(kKeptThreads) policy_keep_rows(cons
 
 // grid: rows.
 extern "C" __global__ void __launch_bounds__(kKeptThreads) policy_gather_rows(const KeptArguments args) {
-  follow_launch();
+  exphil::device::take_turn();
   const long long row = blockIdx.x;
   const KeptRing ring = ring_of(args, blockIdx.x / static_cast<unsigned>(args.seq));
   const long long slot = slot_of(ring, static_cast<int>(blockIdx.x % static_cast<unsigned>(args.seq)));
