@@ -56,8 +56,12 @@ class RowWindows::Ring final : public CudaRing, public core::SplitWindow {
   std::unique_ptr<RowLane> lane_;  // of the answer under way; none where there is none
 };
 
-// Several windows of a session, which share most of their frames, as those of several sessions.
+// Several windows of a session, which share most of their frames, are answered as those of several sessions.
 void RowWindows::Ring::answer(const core::RingWindows& windows, float* out) {
+  if (windows.count == 1) {
+    start(windows, windows_.take_lane(windows.seq, true));
+    return finish(out);
+  }
   const std::int64_t held = windows.seq + windows.count - 1 - windows.fresh;  // frames
   std::vector<core::AgentWindow> each(static_cast<std::size_t>(windows.count));
   for (std::int64_t i = 0; i < windows.count; ++i) {
@@ -69,10 +73,9 @@ void RowWindows::Ring::answer(const core::RingWindows& windows, float* out) {
     window.obs = windows.obs + (first_fresh - held) * windows_.dims_.config.d_input;
   }
   const ContextGuard guard(context());
-  if (windows.count > 1 && windows_.slices_.answer(each.data(), windows.count, out)) return;
+  if (windows_.slices_.answer(each.data(), windows.count, out)) return;
   for (const core::AgentWindow& window : each) {
-    start(window.ring_windows, windows_.take_lane(windows.seq, true));
-    finish(out);
+    answer(window.ring_windows, out);
     out += windows_.dims_.outputs();
   }
 }
