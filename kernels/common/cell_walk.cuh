@@ -1,7 +1,7 @@
 // All frames of sequences of a GRU or an LSTM in one launch. The sums of the inputs, W x + b, are there for
 // all frames; U h, the sums of the states, are made here. A cluster holds U for the whole walk, and takes up
 // to kMostSequences sequences at a time. In each frame its blocks
-//   - sum up their rows of U, of the state of all units before the frame, in the order of common/dot.cuh;
+//   - sum up their rows of U, of the state of all units before the frame (common/cell_walk_sums.cuh);
 //   - advance their own units by common/cells.cuh;
 //   - send their new states to all blocks of the cluster, which wait for them.
 // The states are in two buffers. A block sends frame t + 1 after it has all of frame t, which the others sent
@@ -13,6 +13,8 @@
 //   static constexpr bool kCounts     blocks count the bytes that arrive; otherwise a barrier of the cluster
 //   Group; static float4 widen(Group) four consecutive weights of a row of U as they are stored
 //   Group weights(gate, unit, k4)     those from 4 k4 on
+//   float4 tensor_weights(gate, unit, k8)  or, on tensor cores, the lane's four of 16 units and 8 k
+//                                     (common/tensor.cuh), from `unit` and 8 k8 on
 //   Unit; Unit unit(unit)             what a thread keeps of a unit for
 //   float completed(Unit, gate, sum)  U h of a gate from the sum over the stored weights: scale, bias
 //   Inputs; Inputs inputs(row, unit)  of a frame, loaded ahead: has x, the gates' sums of the input
@@ -26,10 +28,8 @@
 // called after a barrier.
 #pragma once
 
-#include "kernels/common/cell_walk_layout.cuh"
+#include "kernels/common/cell_walk_sums.cuh"
 #include "kernels/common/cluster.cuh"
-#include "kernels/common/device_math.cuh"
-#include "kernels/common/dot.cuh"
 
 namespace exphil {
 namespace walk {
@@ -47,18 +47,12 @@ class CellWalk {
         states_(device::launder_shared(shared)),
         sums_(states_ + kShape.states_bytes() / 4),
         arrivals_(reinterpret_cast<device::Arrivals*>(sums_ + kShape.sums_bytes() / 4)),
-        staged_(reinterpret_cast<Group*>(arrivals_ + 2)),
         rank_(device::launder(static_cast<int>(blockIdx.x) % kShape.team)),
-        thread_(device::launder(static_cast<int>(threadIdx.x))) {
+        thread_(device::launder(static_cast<int>(threadIdx.x))),
+        of_states_(it, reinterpret_cast<typename Sums<It>::Group*>(arrivals_ + 2), rank_, thread_) {
     if (thread_ == 0 && It::kCounts) {
       device::begin_arrivals(&arrivals_[0]), device::begin_arrivals(&arrivals_[1]);
       device::publish_arrivals();
-    }
-    for_each_weight(thread_, [&](int gate, int j, Group weights) { held_[gate][j] = It::widen(weights); });
-    if constexpr (kShape.staged() > 0) {
-      for (int task = thread_ + kThreads; task < kTasks; task += kThreads) {
-        for_each_weight(task, [&](int gate, int j, Group weights) { *staged(task, gate, j) = weights; });
-      }
     }
   }
 
@@ -72,15 +66,13 @@ class CellWalk {
   }
 
  private:
-  using Group = typename It::Group;
   static constexpr Shape kShape = It::kShape;
   static constexpr int kGates = kShape.gates(), kStates = formulas::states_of(kShape.cell);
-  static constexpr int kUnits = kShape.units, kOwn = kShape.own(), kTasks = kShape.tasks();
-  static constexpr int kThreads = kShape.threads(), kSegments = kShape.segments(), kFours = kSegment / 4;
-  // Of a sequence, and of a buffer.
-  static constexpr int kStateStride = kSegments * kSegmentStride, kSumStride = kGates * kTasks;
-  static constexpr int kStateBuffer = kShape.sequences() * kStateStride;
-  static constexpr int kSumBuffer = kShape.sequences() * kSumStride;
+  static constexpr int kUnits = kShape.units, kOwn = kShape.own();
+  static constexpr int kThreads = kShape.threads(), kSegments = kShape.segments();
+  // Of a buffer.
+  static constexpr int kStateBuffer = kShape.sequences() * kShape.state_stride();
+  static constexpr int kSumBuffer = kShape.sequences() * kShape.sum_stride();
 
   // A thread's unit of one of the sequences. Where there are more threads than units, `sharers` of them have
   // the same one, and send its state to different blocks.
@@ -96,79 +88,14 @@ class CellWalk {
     while (sharers * 8 <= kShape.team && 2 * sharers * items <= kThreads) sharers *= 2;
     Place at{sequence, rank_ * kOwn + own, thread_ / items, sharers, false, nullptr, nullptr};
     at.mine = at.sharer < sharers && (kOwn * kShape.team == kUnits || at.unit < kUnits);
-    at.sums = sums_ + sequence * kSumStride + own;
+    at.sums = sums_ + sequence * kShape.sum_stride() + own;
     at.four = state(sequence, at.unit / 4 * 4);
     return at;
   }
 
   // A unit's state in the first buffer.
   __device__ __forceinline__ float* state(int sequence, int unit) const {
-    return states_ + sequence * kStateStride + unit / kSegment * kSegmentStride + unit % kSegment;
-  }
-
-  // Calls call(gate, j, weights) for the groups of a task.
-  template <class Call>
-  __device__ __forceinline__ void for_each_weight(int task, Call call) const {
-    const int unit = rank_ * kOwn + task % kOwn;
-    if (task >= kTasks || unit >= kUnits) return;
-#pragma unroll
-    for (int gate = 0; gate < kGates; ++gate) {
-#pragma unroll
-      for (int j = 0; j < kFours; ++j) call(gate, j, it_.weights(gate, unit, task / kOwn * kFours + j));
-    }
-  }
-  __device__ __forceinline__ Group* staged(int task, int gate, int j) const {
-    return staged_ + (gate * kFours + j) * kShape.staged() + task - kThreads;
-  }
-
-  // The sums of a task for kTogether sequences. from: their states; to: {kTogether, gates} sums.
-  template <int kTogether, class Weights>
-  __device__ __forceinline__ void sum_task(const float* from, float* to, Weights weights) const {
-    float sum[kTogether][kGates] = {};
-#pragma unroll
-    for (int j = 0; j < kFours; ++j) {
-      float4 h[kTogether];
-#pragma unroll
-      for (int i = 0; i < kTogether; ++i) {
-        h[i] = *reinterpret_cast<const float4*>(from + i * kStateStride + 4 * j);
-      }
-#pragma unroll
-      for (int gate = 0; gate < kGates; ++gate) {
-        const float4 weight = weights(gate, j);
-#pragma unroll
-        for (int i = 0; i < kTogether; ++i) sum[i][gate] = dot4(weight, h[i], sum[i][gate]);
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < kTogether; ++i) {
-#pragma unroll
-      for (int gate = 0; gate < kGates; ++gate) to[i * kSumStride + gate * kTasks] = sum[i][gate];
-    }
-  }
-  template <int kTogether>
-  __device__ __forceinline__ void sum_tasks(const float* states, float* sums) const {
-    if (kTasks == kThreads || thread_ < kTasks) {
-      sum_task<kTogether>(states + thread_ / kOwn * kSegmentStride, sums + thread_,
-                          [&](int gate, int j) { return held_[gate][j]; });
-    }
-    if constexpr (kShape.staged() > 0) {
-#pragma unroll 1
-      for (int task = thread_ + kThreads; task < kTasks; task += kThreads) {
-        sum_task<kTogether>(states + task / kOwn * kSegmentStride, sums + task,
-                            [&](int gate, int j) { return It::widen(*staged(task, gate, j)); });
-      }
-    }
-  }
-  // The segments' sums of all tasks of a frame. Two sequences at a time: their sums do not wait for each
-  // other.
-  __device__ __forceinline__ void sum_segments(int count) const {
-    const float* states = states_ + buffer_ * kStateBuffer;
-    float* sums = sums_ + buffer_ * kSumBuffer;
-#pragma unroll 1
-    for (; count > 1; count -= 2, states += 2 * kStateStride, sums += 2 * kSumStride) {
-      sum_tasks<2>(states, sums);
-    }
-    if (count > 0) sum_tasks<1>(states, sums);
+    return states_ + sequence * kShape.state_stride() + unit / kSegment * kSegmentStride + unit % kSegment;
   }
 
   __device__ __forceinline__ void advance(const Place& at, const typename It::Unit& unit,
@@ -177,7 +104,8 @@ class CellWalk {
     Real h[kGates];
 #pragma unroll
     for (int gate = 0; gate < kGates; ++gate) {
-      h[gate] = {it_.completed(unit, gate, add_segments<kSegments>(sums + gate * kTasks, kOwn))};
+      h[gate] = {
+          it_.completed(unit, gate, add_segments<kSegments>(sums + gate * kShape.gate_stride(), kOwn))};
     }
     formulas::advance_cell<kShape.cell, device::Math>(inputs.x, h, states);
   }
@@ -232,7 +160,7 @@ class CellWalk {
     device::cluster_sync();  // initial states are read, and the blocks may send
 #pragma unroll 1
     for (int left = seq; left > 0; --left, ++row) {
-      sum_segments(count);
+      of_states_.sum(states_ + buffer_ * kStateBuffer, sums_ + buffer_ * kSumBuffer, count);
       if constexpr (It::kAwaits) {
         if (busy && at.mine) it_.await(row, at.unit, &inputs);
       }
@@ -254,11 +182,10 @@ class CellWalk {
   float* const states_;
   float* const sums_;
   device::Arrivals* const arrivals_;
-  Group* const staged_;
   const int rank_, thread_;
+  const Sums<It> of_states_;
   int buffer_ = 0;       // that has the states before the frame
   unsigned rounds_ = 0;  // of each buffer's arrivals: the parity
-  float4 held_[kGates][kFours] = {};
 };
 
 #endif

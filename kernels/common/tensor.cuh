@@ -118,5 +118,31 @@ EXPHIL_DEVICE void multiply_tf32x3(const TensorWeights (&weights)[kColumnTiles],
   for (int m = 0; m < kColumnTiles; ++m) multiply_part(weights[m].high, rows, &TensorRows::high, sums[m]);
 }
 
+// 32 k of kRowTiles times 8 rows by kColumnTiles times 16 columns, by one warp. weights(tile of 8 k, tile of
+// columns): the lane's TensorWeights; rows(half, tile): four consecutive k of the lane's row, those of half 0
+// or 1 of the segment from 4 (lane % 4) on.
+template <int kColumnTiles, int kRowTiles, class Weights, class Rows>
+EXPHIL_DEVICE void add_segment_on_tensor_cores(Weights weights, Rows rows,
+                                               TensorSums (&sums)[kColumnTiles][kRowTiles]) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float4 values[kRowTiles];
+#pragma unroll
+    for (int n = 0; n < kRowTiles; ++n) values[n] = rows(half, n);
+#pragma unroll
+    for (int tile = 0; tile < 2; ++tile) {
+      TensorRows x[kRowTiles];
+#pragma unroll
+      for (int n = 0; n < kRowTiles; ++n) {
+        x[n] = tile == 0 ? tensor_rows(values[n].x, values[n].y) : tensor_rows(values[n].z, values[n].w);
+      }
+#pragma unroll
+      for (int m = 0; m < kColumnTiles; ++m) {
+        multiply_tf32x3(weights(2 * half + tile, m), x, sums[m]);
+      }
+    }
+  }
+}
+
 }  // namespace device
 }  // namespace exphil

@@ -19,7 +19,7 @@ static_assert(kRecurrent != kNoPhase, "one product of the state makes all of h")
 // The walk's memory.
 class PolicyCell {
  public:
-  static constexpr walk::Shape kShape{kIt.cell, kUnits, TEAM, SEQUENCES};
+  static constexpr walk::Shape kShape{kIt.cell, kUnits, TEAM, SEQUENCES, kNetwork.on_tensor_cores()};
   static constexpr bool kCounts = COUNTS != 0, kAwaits = PIPELINED != 0;
   using Group = policy::Group;
   struct Unit {
@@ -39,6 +39,14 @@ class PolicyCell {
     constexpr int kOutputs = It::kOutputs;
     const int at = k4 * product_columns(kOutputs) + gate * kUnits + unit;
     return __ldg(static_cast<const Group*>(args_.recurrent.weights) + at);
+  }
+
+  // policy::tensor_weight() has their places: of 16 units of a gate a group is contiguous.
+  __device__ __forceinline__ float4 tensor_weights(int gate, int unit, int k8) const {
+    const int column = gate * kUnits + unit, lane = static_cast<int>(threadIdx.x) % 32;
+    const int group = 2 * k8 + column / 16 % 2;
+    return __ldg(static_cast<const float4*>(args_.recurrent.weights) + group * product_columns(It::kOutputs) +
+                 column / 32 * 32 + lane);
   }
 
   __device__ __forceinline__ Unit unit(int unit) const {

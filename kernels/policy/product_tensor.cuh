@@ -10,35 +10,7 @@
 namespace exphil {
 namespace policy {
 
-using device::TensorRows;
 using device::TensorSums;
-
-// 32 k of kRowTiles times 8 rows by kColumnTiles times 16 columns, by one warp. weights(tile of 8 k, tile of
-// columns): the lane's four; rows(half, tile): four consecutive k of the lane's row, those of half 0 or 1 of
-// the segment from 4 (lane % 4) on.
-template <int kColumnTiles, int kRowTiles, class Weights, class Rows>
-__device__ __forceinline__ void add_segment_on_tensor_cores(Weights weights, Rows rows,
-                                                            TensorSums (&sums)[kColumnTiles][kRowTiles]) {
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    float4 values[kRowTiles];
-#pragma unroll
-    for (int n = 0; n < kRowTiles; ++n) values[n] = rows(half, n);
-#pragma unroll
-    for (int tile = 0; tile < 2; ++tile) {
-      TensorRows x[kRowTiles];
-#pragma unroll
-      for (int n = 0; n < kRowTiles; ++n) {
-        x[n] = tile == 0 ? device::tensor_rows(values[n].x, values[n].y)
-                         : device::tensor_rows(values[n].z, values[n].w);
-      }
-#pragma unroll
-      for (int m = 0; m < kColumnTiles; ++m) {
-        device::multiply_tf32x3(device::tensor_weights(weights(2 * half + tile, m)), x, sums[m]);
-      }
-    }
-  }
-}
 
 // The sums of a warp's segment, padded so that there are no bank conflicts.
 template <int kRows>
@@ -110,12 +82,13 @@ class TensorProduct : SplitTile {
 
   __device__ __forceinline__ void add_segment(int segment) {
     TensorSums sums[2][kRowTiles] = {};
-    add_segment_on_tensor_cores<2, kRowTiles>([&](int tile, int m) { return held_[2 * tile + m]; },
-                                              [&](int half, int n) {
-                                                if constexpr (kFetches) return rows_[half][n];
-                                                return load_row(segment, half, n);
-                                              },
-                                              sums);
+    device::add_segment_on_tensor_cores<2, kRowTiles>(
+        [&](int tile, int m) { return device::tensor_weights(held_[2 * tile + m]); },
+        [&](int half, int n) {
+          if constexpr (kFetches) return rows_[half][n];
+          return load_row(segment, half, n);
+        },
+        sums);
 #pragma unroll
     for (int m = 0; m < 2; ++m) {
 #pragma unroll
@@ -215,8 +188,10 @@ class ManyTensorProduct : Tile {
 
   __device__ __forceinline__ void add_segment(int stage, TensorSums (&total)[kColumnTiles][kRowTiles]) const {
     TensorSums sums[kColumnTiles][kRowTiles] = {};
-    add_segment_on_tensor_cores<kColumnTiles, kRowTiles>(
-        [&](int tile, int m) { return tiles_.w[stage][2 * tile + m][warp_ * kWarpColumns + lane_]; },
+    device::add_segment_on_tensor_cores<kColumnTiles, kRowTiles>(
+        [&](int tile, int m) {
+          return device::tensor_weights(tiles_.w[stage][2 * tile + m][warp_ * kWarpColumns + lane_]);
+        },
         [&](int half, int n) {
           const int row = 8 * n + lane_ / 4;
           return tiles_.x[stage][row][place(row, 4 * half + lane_ % 4)];

@@ -23,10 +23,11 @@ std::vector<walk::Shape> cell_walk_candidates(const DeviceProperties& device, co
   std::vector<walk::Shape> shapes;
   const policy::Network& n = dims.network();
   const policy::GatedCell& it = n.cells[cell];
-  if (device.architecture() < 90 || n.in_rows_alone()) return shapes;
+  if (device.architecture() < 90 || n.states != policy::States::f32) return shapes;
   if (policy::recurrent_product(n, it) == policy::kNoPhase) return shapes;
   const auto append = [&](int team) {
     walk::Shape shape{it.cell, n.size(it.before), team};
+    if (n.on_tensor_cores()) shape.tensor = true, shape.most = walk::kMostTensorSequences;
     shape.team = policy::divide_up(shape.units, shape.own());  // each of which has units
     const auto fits = [&] { return shape.shared_bytes(n.weight_bytes()) <= device.max_shared_per_block; };
     while (shape.most > 1 && !fits()) shape.most /= 2;

@@ -54,6 +54,11 @@ TEST_CASE("shapes of a walk", "[cuda][policy][gated][walk]") {
   CHECK(shapes_of(spec_of("gru", 41, 768), {}, core::Precision::bf16).size() == 1);
   CHECK(shapes_of(spec_of("gru", 41, 768)).empty());
   CHECK(shapes_of(spec_of("min_gru", 41, 34)).empty());
+  // A warp of a block sums up one segment of 16 units.
+  const walk::Shape on_tensor_cores = shapes_of(spec_of("gru", 41, 256), {}, core::Precision::tf32x3)[0];
+  CHECK(on_tensor_cores.team == 16);
+  CHECK(on_tensor_cores.threads() == 256);
+  CHECK(on_tensor_cores.sequences() == 16);
   cuda::PolicyTuning off;
   off.walk_team = 0;
   CHECK(shapes_of(spec_of("gru", 41, 256), off).empty());
@@ -120,12 +125,18 @@ TEST_CASE("walks of gated policies on an emulated GPU", "[.emulated_gated_walk]"
   emulate_launches();
   GatedSpec deep = spec_of("gru", 9, 34);
   deep.n_layer = 4;
-  for (const GatedSpec& spec : {deep, spec_of("lstm", 41, 34), spec_of("gru", 41, 70, true)}) {
-    INFO(spec.architecture << " " << spec.units);
-    const Weights weights = make_gated(spec);
+  using core::Precision;
+  for (const auto& [spec, precision] :
+       {std::pair(deep, Precision::f32), std::pair(spec_of("lstm", 41, 34), Precision::f32),
+        std::pair(spec_of("gru", 41, 70, true), Precision::f32),
+        std::pair(spec_of("gru", 9, 34, true), Precision::tf32x3),
+        std::pair(spec_of("lstm", 9, 70), Precision::tf32x3)}) {
+    INFO(spec.architecture << " " << spec.units << " " << core::precision_name(precision));
+    const Weights weights =
+        std::make_shared<core::PolicyWeights>(core::rounded_weights(*make_gated(spec), precision));
     const auto policy = load_on_device(weights, 16);
     check_policy_form(*policy, *weights, 9, {2});
-    for (std::int64_t seq = 1; seq <= 9; ++seq) {
+    for (std::int64_t seq = 1; seq <= (precision == Precision::f32 ? 9 : 3); ++seq) {
       const std::int64_t count = seq == 2 ? 19 : seq % 2 == 1 ? 5 : 1;
       CAPTURE(count, seq);
       const Frames frames(policy->config(), count, seq);
@@ -156,6 +167,7 @@ TEST_CASE("walks of gated policies in several precisions run without a GPU",
 }
 
 // What ExPhil plays; units that 15 blocks share; weights of which some are in shared memory; each precision.
+// In tf32x3 the walk's sums are those of tensor cores.
 // In every shape: clusters of several sizes, which count bytes or meet at barriers. The same bits as frame by
 // frame and as single steps. The policies are the inner loop: a sample has several of them
 // (EXPHIL_CASES_EVERY).
@@ -166,10 +178,13 @@ TEST_CASE("walks of every shape on the GPU", "[cuda][gpu][policy][gated][walk]")
                            spec_of("lstm", 41, 512), spec_of("gru", 9, 34)}) {
     policies.push_back(make_gated(spec));
   }
+  const auto append = [&](const Weights& weights, core::Precision precision) {
+    policies.push_back(std::make_shared<core::PolicyWeights>(core::rounded_weights(*weights, precision)));
+  };
   for (const auto precision : {core::Precision::bf16, core::Precision::f16, core::Precision::int8}) {
-    policies.push_back(
-        std::make_shared<core::PolicyWeights>(core::rounded_weights(*policies.front(), precision)));
+    append(policies[0], precision);
   }
+  for (std::size_t i = 0; i < 5; ++i) append(policies[i], core::Precision::tf32x3);
   // synccheck does not follow them (test/sanitizers/clusters.cu).
   const bool large_clusters = std::getenv("EXPHIL_CLUSTERS_OF_8") == nullptr;
   CaseSample cases;
