@@ -2,10 +2,16 @@
 
 #include <algorithm>
 #include <atomic>
+#include <utility>
 
 #include "core/tensor.hpp"
 
 namespace exphil::core {
+namespace {
+
+constexpr std::int64_t kWordBits = 64;
+
+}  // namespace
 
 FrameWindow::FrameWindow(std::int64_t d_input, std::int64_t frames, Pad pad, std::int64_t history)
     : d_input_(d_input),
@@ -14,7 +20,7 @@ FrameWindow::FrameWindow(std::int64_t d_input, std::int64_t frames, Pad pad, std
       capacity_(frames + history + 1),
       rows_(static_cast<std::size_t>(
           checked_multiply(checked_multiply(d_input, 2, ":window"), capacity_, ":window"))),
-      held_(static_cast<std::size_t>(capacity_), false) {}
+      held_(static_cast<std::size_t>(capacity_ / kWordBits + 1)) {}
 
 std::uint64_t FrameWindow::new_stamp() noexcept {
   static std::atomic<std::uint64_t> last{0};
@@ -24,23 +30,55 @@ std::uint64_t FrameWindow::new_stamp() noexcept {
 void FrameWindow::write(std::int64_t row, const float* obs) {
   std::copy_n(obs, d_input_, rows_.begin() + row * d_input_);
   std::copy_n(obs, d_input_, rows_.begin() + (row + capacity_) * d_input_);
-  held_[static_cast<std::size_t>(row)] = false;
+}
+
+void FrameWindow::set_held(std::int64_t row, bool held) {
+  const std::uint64_t bit = std::uint64_t{1} << row % kWordBits;
+  std::uint64_t& word = held_[static_cast<std::size_t>(row / kWordBits)];
+  word = held ? word | bit : word & ~bit;
+}
+
+std::int64_t FrameWindow::held_from(std::int64_t row, std::int64_t most) const {
+  std::int64_t held = 0;
+  while (held < most) {
+    const std::int64_t at = (row + held) % capacity_, bit = at % kWordBits;
+    const std::int64_t of_word = std::min({most - held, capacity_ - at, kWordBits - bit});
+    const std::uint64_t missing = ~held_[static_cast<std::size_t>(at / kWordBits)] >> bit;
+    const std::int64_t ones = missing == 0 ? kWordBits : __builtin_ctzll(missing);
+    if (ones < of_word) return held + ones;
+    held += of_word;
+  }
+  return most;
 }
 
 void FrameWindow::push(const float* obs) {
-  if (count_ == 0 && pad_ == Pad::repeat) {
+  push_uncopied(obs);
+  copy_pushed();
+}
+
+void FrameWindow::push_uncopied(const float* obs) {
+  const bool pads = count_ == 0 && pad_ == Pad::repeat;
+  if (pads) {
     for (std::int64_t i = 0; i < capacity_; ++i) write(i, obs);
+    forget_held();
   } else {
-    write(row_of(count_), obs);
+    set_held(row_of(count_), false);
+    pushed_ = obs;
   }
   ++count_;
   stamp_ = new_stamp();
+  if (ring_windows(1).fresh > 1) copy_pushed();
+}
+
+void FrameWindow::copy_pushed() {
+  if (pushed_ != nullptr) write(row_of(count_ - 1), std::exchange(pushed_, nullptr));
 }
 
 // The rows of the frames that are undone keep their values until the next push overwrites them. Each of them
 // replaced a row that is capacity_ frames older, which no window within history needs. After undoing a first
 // frame there is nothing to restore under Pad::repeat: the next first frame writes every row.
 void FrameWindow::undo(std::int64_t pushes) {
+  if (pushes > 0) pushed_ = nullptr;
   count_ -= pushes;
   stamp_ = new_stamp();
 }
@@ -74,17 +112,16 @@ RingWindows FrameWindow::ring_windows(std::int64_t count) const {
   const std::int64_t all = windows.seq + count - 1, begin = count_ - all;
   windows.first = row_of(begin);
   // Frames before the first one that is missing are held; those after it are computed again with it.
-  std::int64_t held = 0;
-  while (held < all && held_[static_cast<std::size_t>(row_of(begin + held))]) ++held;
+  const std::int64_t held = held_from(windows.first, all);
   windows.fresh = all - held;
-  windows.obs = frame(begin + held);
+  windows.obs = pushed_ != nullptr ? pushed_ : frame(begin + held);
   return windows;
 }
 
 void FrameWindow::set_held(const RingWindows& windows) {
   const std::int64_t all = windows.seq + windows.count - 1;
   for (std::int64_t i = all - windows.fresh; i < all; ++i) {
-    held_[static_cast<std::size_t>((windows.first + i) % capacity_)] = true;
+    set_held((windows.first + i) % capacity_, true);
   }
 }
 

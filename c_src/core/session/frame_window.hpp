@@ -23,6 +23,10 @@ class FrameWindow {
   Pad pad() const { return pad_; }
 
   void push(const float* obs);
+  // The same, but the frame may be copied later, by copy_pushed(): until then `obs` must stay as it is, and
+  // only ring_windows(1) may be asked for. So it is where the ring holds all other frames of the window.
+  void push_uncopied(const float* obs);
+  void copy_pushed();
   // Undoes the last `pushes`: at most those since assign, and at most history + 1 in a row.
   void undo(std::int64_t pushes);
   // The frames of `other`, which has the same width, number of frames and padding. Allocates nothing.
@@ -49,7 +53,10 @@ class FrameWindow {
   // After it has returned: the ring holds the frames of these windows.
   void set_held(const RingWindows& windows);
   // The ring may hold other frames.
-  void forget_held() { held_.assign(held_.size(), false); }
+  void forget_held() { held_.assign(held_.size(), 0); }
+  // Bring to the processor's caches what push_uncopied() and ring_windows() read: first the object.
+  void prefetch() const { __builtin_prefetch(&d_input_, 1), __builtin_prefetch(&pushed_, 1); }
+  void prefetch_held() const { __builtin_prefetch(held_.data(), 1); }
 
   // The frames pushed so far, at most frames(), oldest first. Pushing them again rebuilds this object.
   std::int64_t kept() const { return count_ < frames_ ? count_ : frames_; }
@@ -58,6 +65,8 @@ class FrameWindow {
  private:
   static std::uint64_t new_stamp() noexcept;
   void write(std::int64_t row, const float* obs);
+  void set_held(std::int64_t row, bool held);
+  std::int64_t held_from(std::int64_t row, std::int64_t most) const;  // so many in a row
   // The row of frame `index`; a negative index is padding.
   std::int64_t row_of(std::int64_t index) const { return (index % capacity_ + capacity_) % capacity_; }
   const float* frame(std::int64_t index) const { return rows_.data() + row_of(index) * d_input_; }
@@ -68,7 +77,8 @@ class FrameWindow {
   std::int64_t count_ = 0;  // frames pushed
   std::uint64_t stamp_ = new_stamp();
   std::vector<float> rows_;
-  std::vector<bool> held_;  // {capacity}: the ring's slot has the frame of this row
+  std::vector<std::uint64_t> held_;  // a bit for each row: the ring's slot has its frame
+  const float* pushed_ = nullptr;    // the last frame, where it is not copied yet
 };
 
 }  // namespace exphil::core

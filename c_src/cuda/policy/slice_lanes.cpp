@@ -121,6 +121,7 @@ bool SliceLanes::run(std::vector<Slice>& slices, bool chained, const StartEvent&
         }
         for (std::size_t i = first; i < first + together; ++i) set_table(*lanes_[i % lanes], after);
       });
+      for (std::size_t i = first; hooks.launched && i < first + together; ++i) hooks.launched(slices[i]);
     }
     if (kept != nullptr) {
       std::vector<CUevent> launched;

@@ -52,6 +52,7 @@ struct SliceHooks {
   std::function<bool()> is_right;
   std::function<void(const Slice&)> before;  // before a slice's states are read, which it may find meanwhile
   std::function<void()> meanwhile;           // after that, when no states are read any more
+  std::function<void(const Slice&)> launched;  // the slice is, of which nothing on the host is read any more
 };
 
 // The event after which a call's work starts. Called once, when the call has its states.

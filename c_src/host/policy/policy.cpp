@@ -179,8 +179,9 @@ class HostPolicy final : public core::Policy {
   }
 
   // A thread for each window.
-  void answer_windows(core::AgentWindow* windows, std::int64_t count, float* out) override {
-    if (count == 1) return Policy::answer_windows(windows, count, out);
+  void answer_windows(core::AgentWindow* windows, std::int64_t count, float* out,
+                      const core::WindowTaken& taken) override {
+    if (count == 1) return Policy::answer_windows(windows, count, out, taken);
     const core::StepScope frame;
     core::parallel_for(count, 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
@@ -189,7 +190,7 @@ class HostPolicy final : public core::Policy {
                      out + i * config().d_output);
       }
     });
-    for (std::int64_t i = 0; i < count; ++i) windows[i].in_ring = true;
+    for (std::int64_t i = 0; i < count; ++i) windows[i].in_ring = true, taken(i);
   }
 
  private:
