@@ -81,6 +81,15 @@ EXPHIL_DEVICE float4 load_ahead(const float* from) {
   return *reinterpret_cast<const float4*>(from);
 #endif
 }
+EXPHIL_DEVICE float2 load_ahead_two(const float* from) {  // 8 bytes
+#if __CUDA_ARCH__ >= 750
+  float2 value;
+  asm volatile("ld.global.v2.f32 {%0, %1}, [%2];" : "=f"(value.x), "=f"(value.y) : "l"(from));
+  return value;
+#else
+  return *reinterpret_cast<const float2*>(from);
+#endif
+}
 
 // Brings the line of an address of global memory to the L2.
 EXPHIL_DEVICE void fetch_ahead(const void* from) {

@@ -46,13 +46,13 @@ EXPHIL_DEVICE int wide_column(int lane, int i) {
 #ifndef EXPHIL_EMULATED_GRID
 // Weights in shared memory: groups [slots / 4][kStride columns] of four slots. The tensor cores read them
 // through an address of their own, in which 8 columns of a group are consecutive, and two groups make 8
-// slots.
+// slots. It has no room for the number of the block in its cluster, which an address otherwise has.
 template <int kStride>
 class WideWeights {
  public:
   using At = unsigned long long;
   explicit EXPHIL_DEVICE WideWeights(const float4* first)
-      : first_(static_cast<unsigned>(__cvta_generic_to_shared(first)) >> 4 | kStride << 16) {}
+      : first_((static_cast<unsigned>(__cvta_generic_to_shared(first)) & 0x3ffff) >> 4 | kStride << 16) {}
   // The 8 slots of groups `group` and `group` + 1, from a column on, a multiple of 8.
   EXPHIL_DEVICE At at(int group, int column) const {
     return static_cast<At>(8) << 32 | (first_ + static_cast<unsigned>(group * kStride + column));

@@ -223,7 +223,7 @@ struct ScanFrameArguments : AwaitedFrames {
   int decays_input;               // as in ScanArguments
 };
 
-// policy/cell_walk.cu, without h, carry and step.
+// policy/cell_walk.cu and cell_walk_wide.cu, without h and step.
 struct CellWalkArguments : CellArguments {
   ProductMatrix recurrent;  // the product of the states
   int together;             // sequences of a cluster at a time

@@ -42,5 +42,17 @@ __device__ __forceinline__ void put_zero(const CellArguments& args, long long ro
   if constexpr (!kIt.adds) *out_place(args, row, column) = 0.0f;
 }
 
+// The same of all frames, by the whole grid.
+__device__ __forceinline__ void put_zeros(const CellArguments& args) {
+  constexpr int kBeyond = kColumns - kUnits;
+  if constexpr (kBeyond > 0) {
+    const long long all = static_cast<long long>(args.sequences) * args.seq * kBeyond;
+    const long long step = static_cast<long long>(gridDim.x) * blockDim.x;
+    for (long long i = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x; i < all; i += step) {
+      put_zero(args, i / kBeyond, kUnits + static_cast<int>(i % kBeyond));
+    }
+  }
+}
+
 }  // namespace policy
 }  // namespace exphil

@@ -135,18 +135,6 @@ class PolicyCell {
   const CellWalkArguments& args_;
 };
 
-// Zeros in the columns beyond the units, of all rows.
-__device__ __forceinline__ void put_zeros(const CellWalkArguments& args) {
-  constexpr int kBeyond = kColumns - kUnits;
-  if constexpr (kBeyond > 0) {
-    const long long all = static_cast<long long>(args.sequences) * args.seq * kBeyond;
-    const long long step = static_cast<long long>(gridDim.x) * blockDim.x;
-    for (long long i = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x; i < all; i += step) {
-      put_zero(args, i / kBeyond, kUnits + static_cast<int>(i % kBeyond));
-    }
-  }
-}
-
 }  // namespace policy
 }  // namespace exphil
 

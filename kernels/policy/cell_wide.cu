@@ -94,10 +94,10 @@ class CellWide {
     if (!works) {
       find_norms(first);
     } else if (of_x()) {
-      add_wide(shared_.of_x, hidden(rows[0]), hidden(rows[1]), sums);
+      add_wide(shared_.of_x, 0, hidden(rows[0]), hidden(rows[1]), sums);
       give<1>(sums);
     } else {
-      add_wide(shared_.of_h, state(rows[0]), state(rows[1]), sums);
+      add_wide(shared_.of_h, 0, state(rows[0]), state(rows[1]), sums);
     }
     __syncthreads();
     float theirs[kWideColumns / 4];

@@ -82,13 +82,13 @@ __device__ __forceinline__ void load_wide(const float* first, const float* secon
   }
 }
 
-// Adds the products of the rows and the columns, a segment after another. first, second: the lane's rows of
-// X, numbers lane / 4 and lane / 4 + 8 of the warp's.
-template <int kK, int kColumns>
-__device__ __forceinline__ void add_wide(const WideMatrix<kK, kColumns>& matrix, const float* first,
-                                         const float* second, WideSums<kColumns>& total) {
+// Adds the products of the rows and kColumns columns of the matrix, a segment after another. first, second:
+// the lane's rows of X, numbers lane / 4 and lane / 4 + 8 of the warp's.
+template <int kColumns, int kK, int kStride>
+__device__ __forceinline__ void add_wide(const WideMatrix<kK, kStride>& matrix, int first_column,
+                                         const float* first, const float* second, WideSums<kColumns>& total) {
   using Sums = WideSums<kColumns>;
-  const device::WideWeights<kColumns> high(&matrix.high[0][0]), low(&matrix.low[0][0]);
+  const device::WideWeights<kStride> high(&matrix.high[0][first_column]), low(&matrix.low[0][first_column]);
   const int at = static_cast<int>(threadIdx.x) % 4 * 4;
   float4 values[2][2];
   load_wide(first + at, second + at, values);
@@ -144,7 +144,7 @@ class WideProduct {
       const long long first = wide_first_row(round);
       if (first - first % device::kWarpgroupRows >= args_.rows) return;  // a whole warpgroup
       Sums sums;
-      add_wide(matrix_, x(first + Sums::row_of(0)), x(first + Sums::row_of(2)), sums);
+      add_wide(matrix_, 0, x(first + Sums::row_of(0)), x(first + Sums::row_of(2)), sums);
       write(first, sums);
     }
   }

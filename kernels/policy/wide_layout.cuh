@@ -63,5 +63,28 @@ constexpr WideCell wide_cell(const Network& n, const GatedCell& cell) {
   return {};
 }
 
+// A walk over the frames of many sequences, policy/cell_walk_wide.cu: the blocks of a cluster share the
+// units, and each keeps the weights of its own with all gates. A warpgroup has 16 units of 64 sequences. No
+// blocks where a cluster has no room for all weights, or the output is not the state alone.
+constexpr int kWideWalkThreads = 256, kWideUnits = 16;
+struct WideWalk {
+  int units = 0, team = 0;  // of a block; blocks of a cluster
+  long long shared = 0;
+  // Of a cluster at a time.
+  constexpr int sequences() const { return kWideWalkThreads / 128 * kWideUnits / units * kWideRows; }
+};
+constexpr WideWalk wide_walk(const Network& n, const GatedCell& cell) {
+  const int most_team = 16;
+  if (!n.on_tensor_cores() || n.states != States::f32 || cell.adds) return {};
+  if (recurrent_product(n, cell) == kNoPhase) return {};
+  const int all = n.size(cell.before);
+  for (int units = kWideWalkThreads / 128 * kWideUnits; units >= kWideUnits; units /= 2) {
+    const long long shared = wide_bytes(all, units * formulas::gates_of(cell.cell));
+    const bool fits = all % units == 0 && all / units <= most_team && shared <= kWideShared;
+    if (fits) return {units, all / units, shared};
+  }
+  return {};
+}
+
 }  // namespace policy
 }  // namespace exphil

@@ -201,6 +201,10 @@ std::vector<KernelSpec> row_modules(const DeviceProperties& device, const Policy
   for (int cell = 0; cell < policy::kMostPhases; ++cell) {
     const auto frame = batch_frame_shape(device, dims, tuning, cell);
     if (frame) modules.push_back(batch_frame_kernel(dims, cell, *frame));
+    if (tuning.wide_walk > 0 && compiles_warpgroups(device.architecture()) &&
+        policy::wide_walk(dims.network(), dims.network().cells[cell]).team > 0) {
+      modules.push_back(cell_walk_wide_kernel(dims, cell));
+    }
     const std::vector<walk::Shape> shapes = cell_walk_candidates(device, dims, tuning, cell);
     if (shapes.empty()) continue;
     modules.push_back(cell_walk_kernel(dims, cell, shapes.front(), tuning.counts != 0));
@@ -265,6 +269,9 @@ RowKernels::RowKernels(Context& context, const PolicyDims& dims, const PolicyTun
   for (int cell = 0; cell < policy::kMostPhases; ++cell) {
     if (!frame_) frame_ = find_batch_frame(context, dims, tuning, cell);
     walks_[static_cast<std::size_t>(cell)] = CellWalk::find(context, dims, tuning, cell);
+    if (tuning.wide_walk > 0) {
+      wide_walks_[static_cast<std::size_t>(cell)] = CellWalkWide::find(context, dims, cell);
+    }
   }
   if (!frame_) frame_ = find_scan_frame(context, dims, tuning);
   pipeline_ = LayerPipeline::find(context, dims, tuning);

@@ -17,6 +17,7 @@
 #include "core/policy/config.hpp"
 #include "cuda/device/context.hpp"
 #include "cuda/policy/cell_walk.hpp"
+#include "cuda/policy/cell_walk_wide.hpp"
 #include "cuda/policy/dims.hpp"
 #include "cuda/policy/frame_launch.hpp"
 #include "cuda/policy/layer_pipeline.hpp"
@@ -121,7 +122,8 @@ class RowKernels {
   float* hidden(const RowBuffers& buffers) const { return array(buffers, dims_.network().hidden); }
   void enqueue_output(CUstream stream, RowBuffers& buffers, const RowJob& job) const;
   // Of the cell whose state its products read, where the layer has one: sequences that its walk takes at a
-  // time; 0: each frame is launches of its own.
+  // time, by warpgroups that of each of kWalksSideBySide jobs; 0: each frame is launches of its own.
+  static constexpr int kWalksSideBySide = 2;
   std::optional<int> walked_at_once() const;
   // Values of a frame that the first layer's cell reads and that depend on the frame alone; 0: there is no
   // walk that reads them from a LeadRing. And the launches that make them of the frames of `job`, {rows,
@@ -168,7 +170,9 @@ class RowKernels {
   CUfunction keep_ = nullptr, gather_ = nullptr;  // of policy/kept.cu
   policy::CellProducts cell_products_;            // of the layer, where a batch's frame of it is one launch
   std::optional<FrameLaunch> frame_;
-  std::array<std::optional<CellWalk>, policy::kMostPhases> walks_;  // by cell
+  // By cell; those of many sequences.
+  std::array<std::optional<CellWalk>, policy::kMostPhases> walks_;
+  std::array<std::optional<CellWalkWide>, policy::kMostPhases> wide_walks_;
   std::optional<LayerPipeline> pipeline_;
 };
 

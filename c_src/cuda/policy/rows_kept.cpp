@@ -61,6 +61,8 @@ std::optional<int> RowKernels::walked_at_once() const {
   const policy::Network& n = dims_.network();
   const policy::Phase last = n.layer.phases[n.layer.count - 1];
   if (last.kind != policy::Kind::cell || n.cells[last.index].before == policy::kNoVector) return std::nullopt;
+  const std::optional<CellWalkWide>& wide = wide_walks_[static_cast<std::size_t>(last.index)];
+  if (wide) return wide->most_side_by_side(kWalksSideBySide);
   const std::optional<CellWalk>& walk = walks_[static_cast<std::size_t>(last.index)];
   return walk ? walk->most_at_once() : 0;
 }

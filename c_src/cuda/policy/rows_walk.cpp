@@ -192,8 +192,8 @@ void RowKernels::Walk::cell(int index, const Phases& phases, const Kernels& kern
   const std::int64_t columns = std::int64_t{a.sequences} * n_.size(p.out);
   const auto all = [](std::int64_t values) { return Dim3{grid_blocks(values, policy::kRowThreads)}; };
   if (p.before == policy::kNoVector) return start(kernels[0], all(columns), policy::kRowThreads, a);
-  if (walked(index, phases, a)) return;
   a.carry = array(p.before);
+  if (walked(index, phases, a)) return;
   start(kernels[0], all(std::int64_t{a.sequences} * policy::row_place(n_, p.before).stride),
         policy::kRowThreads, a);
   for (a.step = 0; a.step < a.seq; ++a.step) {
@@ -244,10 +244,17 @@ void RowKernels::Walk::batch_wide(int cell, const Phases& phases, policy::CellBa
 
 bool RowKernels::Walk::walked(int cell, const Phases& phases, const policy::CellArguments& arguments) const {
   const std::optional<CellWalk>& alone = k_.walks_[static_cast<std::size_t>(cell)];
-  if (job_.batch || (pipeline_ == nullptr && !alone)) return false;
-  const CellWalk& walk = pipeline_ != nullptr ? pipeline_->walk() : *alone;
+  const std::optional<CellWalkWide>& wide = k_.wide_walks_[static_cast<std::size_t>(cell)];
   policy::CellWalkArguments a{};
   static_cast<policy::CellArguments&>(a) = arguments;
+  if (job_.batch) return false;
+  if (wide && a.sequences >= k_.tuning_.wide_walk && job_.lead.rows == nullptr) {
+    a.recurrent = k_.matrix(phases.weights[phases.number_of(wide->product())]);
+    wide->enqueue(k_.context_, stream_, a);
+    return true;
+  }
+  if (pipeline_ == nullptr && !alone) return false;
+  const CellWalk& walk = pipeline_ != nullptr ? pipeline_->walk() : *alone;
   a.recurrent = k_.matrix(phases.weights[phases.number_of(walk.product())]);
   if (layer_ == 0 && job_.lead.rows != nullptr) {
     for (int gate = 0; gate < formulas::gates_of(n_.cells[cell].cell); ++gate) a.x[gate] = job_.lead.rows;

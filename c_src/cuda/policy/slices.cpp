@@ -22,7 +22,7 @@ constexpr std::int64_t kMostTogether = 1024;
 // walks only compete for the device. 512 windows of 60 frames of a GRU take 2450 us where slices of 4,096
 // rows on four lanes took 2850. Where each frame is launches of its own, they take little longer for many
 // windows than for few: 2,048 in :tf32x3 8.2 ms for 25.4.
-constexpr std::int64_t kWalkedRows = 4, kRecalledRows = 8, kRecalledLanes = 2;
+constexpr std::int64_t kRecalledRows = 8, kRecalledLanes = RowKernels::kWalksSideBySide;
 
 const policy::KeptRing* kept_of(const core::AgentWindow& window) {
   return static_cast<const CudaRing*>(window.ring)->kept();
@@ -149,37 +149,52 @@ void SlicePipeline::windows(const float* windows, std::int64_t count, std::int64
   if (!slices.empty()) run(slices, false, turn(), {}, window_lanes());
 }
 
-bool SlicePipeline::answer(core::AgentWindow* windows, std::int64_t count, float* out) {
+bool SlicePipeline::answer(core::AgentWindow* windows, std::int64_t count, float* out,
+                           const core::WindowTaken& taken) {
   const auto seq_of = [&](std::int64_t i) { return windows[i].ring_windows.seq; };
-  std::vector<std::int64_t> order(static_cast<std::size_t>(count));
-  std::iota(order.begin(), order.end(), 0);
+  // Those of rings that keep nothing behind the others.
+  std::vector<std::int64_t> order, copied;
+  order.reserve(static_cast<std::size_t>(count));
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (seq_of(i) > most_rows()) return false;
+    windows[i].in_ring = kept_of(windows[i]) != nullptr;
+    (windows[i].in_ring ? order : copied).push_back(i);
+  }
+  const auto kept = static_cast<std::ptrdiff_t>(order.size());
+  order.insert(order.end(), copied.begin(), copied.end());
   const auto shorter = [&](std::int64_t i, std::int64_t j) { return seq_of(i) < seq_of(j); };
-  if (!std::is_sorted(order.begin(), order.end(), shorter)) {
-    std::stable_sort(order.begin(), order.end(), shorter);
-  }
-  if (seq_of(order.back()) > most_rows()) return false;
-  const bool mixed = seq_of(order.front()) != seq_of(order.back());
-  std::vector<Slice> slices;
-  for (auto first = order.begin(); first != order.end();) {
-    const auto end = std::upper_bound(first, order.end(), *first, shorter);
-    const std::int64_t seq = seq_of(*first);
-    append_windows(end - first, seq, mixed ? most_rows() : window_rows(seq), &slices);
-    first = end;
-  }
-  const std::int64_t* next = order.data();
-  for (Slice& slice : slices) slice.out = out, slice.rows = next, next += slice.job.sequences;
-  const bool kept =
-      std::all_of(windows, windows + count, [](const core::AgentWindow& w) { return kept_of(w) != nullptr; });
-  kept ? run_kept(windows, slices) : run_copied(windows, slices);
-  for (std::int64_t i = 0; kept && i < count; ++i) windows[i].in_ring = true;
+  const auto slices_of = [&](auto first, auto end) {
+    std::vector<Slice> slices;
+    if (!std::is_sorted(first, end, shorter)) std::stable_sort(first, end, shorter);
+    const bool mixed = first != end && seq_of(*first) != seq_of(*(end - 1));
+    while (first != end) {
+      const auto end_of_length = std::upper_bound(first, end, *first, shorter);
+      const std::int64_t seq = seq_of(*first), *next = &*first;
+      const std::size_t before = slices.size();
+      append_windows(end_of_length - first, seq, mixed ? most_rows() : window_rows(seq), &slices);
+      for (std::size_t i = before; i < slices.size(); ++i) {
+        slices[i].out = out, slices[i].rows = next, next += slices[i].job.sequences;
+      }
+      first = end_of_length;
+    }
+    return slices;
+  };
+  SliceHooks hooks;
+  hooks.launched = [&](const Slice& slice) {
+    for (int i = 0; i < slice.job.sequences; ++i) taken(slice.rows[i]);
+  };
+  std::vector<Slice> of_kept = slices_of(order.begin(), order.begin() + kept);
+  std::vector<Slice> of_copied = slices_of(order.begin() + kept, order.end());
+  if (!of_kept.empty()) run_kept(windows, of_kept, hooks);
+  if (!of_copied.empty()) run_copied(windows, of_copied, hooks);
   return true;
 }
 
 std::int64_t SlicePipeline::window_rows(std::int64_t seq) const {
   const std::optional<int> walked = kernels_.walked_at_once();
   if (!walked) return most_rows();
-  if (*walked == 0) return kRecalledRows * most_rows();
-  return std::max(most_rows(), std::min(*walked * seq, kWalkedRows * most_rows()));
+  const std::int64_t most = kRecalledRows * most_rows();
+  return *walked == 0 ? most : std::max(most_rows(), std::min(*walked * seq, most));
 }
 std::int64_t SlicePipeline::window_lanes() const {
   return kernels_.walked_at_once() ? std::min(kRecalledLanes, lanes_.count()) : lanes_.count();
@@ -202,17 +217,19 @@ void SlicePipeline::append_windows(std::int64_t count, std::int64_t seq, std::in
   }
 }
 
-void SlicePipeline::run_copied(const core::AgentWindow* windows, std::vector<Slice>& slices) {
+void SlicePipeline::run_copied(const core::AgentWindow* windows, std::vector<Slice>& slices,
+                               const SliceHooks& hooks) {
   std::vector<const float*> each;
   for (const Slice& slice : slices) {
     for (int i = 0; i < slice.job.sequences; ++i) each.push_back(windows[slice.rows[i]].frames);
   }
   const float* const* next = each.data();
   for (Slice& slice : slices) slice.windows = next, next += slice.job.sequences;
-  run(slices, false, turn(), {}, window_lanes());
+  run(slices, false, turn(), hooks, window_lanes());
 }
 
-void SlicePipeline::run_kept(const core::AgentWindow* windows, std::vector<Slice>& slices) {
+void SlicePipeline::run_kept(const core::AgentWindow* windows, std::vector<Slice>& slices,
+                             const SliceHooks& hooks) {
   std::vector<policy::KeptRing> rings;
   std::vector<const float*> frames;
   for (Slice& slice : slices) {
@@ -237,7 +254,7 @@ void SlicePipeline::run_kept(const core::AgentWindow* windows, std::vector<Slice
     slice.rings = ring, ring += slice.job.sequences;
     slice.fresh = frame, frame += slice.job.kept->fresh;
   }
-  run(slices, false, turn(), {}, window_lanes());
+  run(slices, false, turn(), hooks, window_lanes());
 }
 
 bool SlicePipeline::run(std::vector<Slice>& slices, bool chained, Turn turn, const SliceHooks& hooks,

@@ -46,6 +46,7 @@ std::map<std::string, Member> members() {
           {"guess", &PolicyTuning::guess},
           {"pinned_answers", &PolicyTuning::pinned_answers},
           {"walk_team", &PolicyTuning::walk_team},
+          {"wide_walk", &PolicyTuning::wide_walk},
           {"counts", &PolicyTuning::counts},
           {"pipeline", &PolicyTuning::pipeline},
           {"armed_microseconds", &PolicyTuning::armed_microseconds},

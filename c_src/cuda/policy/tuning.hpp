@@ -53,6 +53,7 @@ struct PolicyTuning {
   // results of this size are. To ask costs more than to copy fewer.
   std::int64_t pinned_answers = core::kSmallestPooledResult;
   int walk_team = -1;  // blocks of a cluster of policy_cell_walk; 0: a launch for each frame; -1: chosen
+  std::int64_t wide_walk = 240;  // fewest sequences of policy_cell_walk_wide, in tf32x3; 0: none
   int pipeline = 1;  // layers that are walked may run side by side: blocks that share a cluster's rows of the
                      // product between two; 0: one layer after another
   int counts = 1;  // blocks of a cluster count the bytes that they receive, in steps and walks; 0: a barrier

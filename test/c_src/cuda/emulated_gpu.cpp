@@ -200,6 +200,7 @@ const std::map<std::string, Runner>& runners() {
       {"policy_rotation", run_entry<policy::RotationArguments>},
       {"policy_delay", run_entry<policy::DelayArguments>},
       {"policy_cell_walk", run_entry<policy::CellWalkArguments>},
+      {"policy_cell_walk_wide", run_entry<policy::CellWalkArguments>},
       {"policy_product_follow", run_entry<policy::FollowArguments>},
       {"policy_keep_rows", run_entry<policy::KeptArguments>},
       {"policy_gather_rows", run_entry<policy::KeptArguments>},

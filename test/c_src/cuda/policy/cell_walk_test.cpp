@@ -148,6 +148,32 @@ TEST_CASE("walks of gated policies on an emulated GPU", "[.emulated_gated_walk]"
   CHECK(emulated_launches("policy_cell_frame") == emulated_launches("policy_cell_recall"));  // batches alone
 }
 
+// Those of many sequences, by warpgroups: 5 and 70 sequences of 1 to 3 frames; prefills, of one sequence.
+TEST_CASE("wide walks of gated policies on an emulated GPU", "[.emulated_gated_wide_walk]") {
+  emulate_launches();
+  for (const GatedSpec& spec : {spec_of("gru", 9, 34, true), spec_of("lstm", 9, 70)}) {
+    INFO(spec.architecture << " " << spec.units);
+    const auto policy = load_on_device(std::make_shared<core::PolicyWeights>(
+                                           core::rounded_weights(*make_gated(spec), core::Precision::tf32x3)),
+                                       16);
+    for (const auto& [count, seq] : std::vector<std::pair<int, int>>{{5, 1}, {5, 3}, {70, 2}}) {
+      CAPTURE(count, seq);
+      const Frames frames(policy->config(), count, seq);
+      CHECK(answers_of(*policy, frames) == stepped(*policy, frames));
+    }
+  }
+  CHECK(emulated_launches("policy_cell_walk_wide") > 0);
+  CHECK(emulated_launches("policy_cell_walk") == 0);
+  CHECK(emulated_launches("policy_cell_frame") == emulated_launches("policy_cell_recall"));  // batches alone
+}
+
+TEST_CASE("wide walks of gated policies run without a GPU", "[cuda][policy][emulated][gated][walk]") {
+  require_emulated(
+      "[.emulated_gated_wide_walk]",
+      {{"FAKE_CUDA_CAPABILITY", "90"},
+       {"EXPHIL_NATIVE_POLICY", "cluster=0,team=1,inline_obs=0,batch_agents=2,walk_team=4,wide_walk=1"}});
+}
+
 // Two clusters of blocks that count bytes or meet at barriers; five blocks share 96 units unevenly; one
 // alone.
 TEST_CASE("walks of gated policies run without a GPU", "[cuda][policy][emulated][gated][walk]") {
@@ -189,7 +215,7 @@ TEST_CASE("walks of every shape on the GPU", "[cuda][gpu][policy][gated][walk]")
   const bool large_clusters = std::getenv("EXPHIL_CLUSTERS_OF_8") == nullptr;
   CaseSample cases;
   for (const auto& [count, seq] :
-       std::vector<std::pair<int, int>>{{1, 60}, {2, 9}, {5, 1}, {33, 5}, {300, 3}}) {
+       std::vector<std::pair<int, int>>{{1, 60}, {2, 9}, {5, 1}, {33, 5}, {300, 3}, {1100, 4}}) {
     for (const Weights& weights : policies) {
       if (!cases.take()) continue;
       INFO(weights->config.d_input << " " << core::precision_name(weights->config.precision));
@@ -197,13 +223,14 @@ TEST_CASE("walks of every shape on the GPU", "[cuda][gpu][policy][gated][walk]")
       const Frames frames(weights->config, count, seq);
       Answers expected;
       {
-        const Environment by_frame("EXPHIL_NATIVE_POLICY", "walk_team=0");
+        const Environment by_frame("EXPHIL_NATIVE_POLICY", "walk_team=0,wide_walk=0");
         const auto policy = load_on_device(weights, 16);
         expected = answers_of(*policy, frames);
         CHECK(expected == stepped(*policy, frames));
       }
-      for (const char* tuning : {"walk_team=16", "walk_team=16,pipeline=0", "walk_team=16,pipeline=5",
-                                 "walk_team=16,counts=0,pipeline=2", "walk_team=8", "walk_team=2"}) {
+      for (const char* tuning :
+           {"walk_team=16", "walk_team=16,pipeline=0", "walk_team=16,pipeline=5",
+            "walk_team=16,counts=0,pipeline=2", "walk_team=8", "walk_team=2", "wide_walk=2"}) {
         if (std::strstr(tuning, "=16") != nullptr && !large_clusters) continue;
         CAPTURE(tuning);
         const Environment walked("EXPHIL_NATIVE_POLICY", tuning);

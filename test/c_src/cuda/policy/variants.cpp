@@ -59,6 +59,8 @@ KernelSpec step(const PolicyDims& dims, int team, int threads, int agents, bool 
 void append_walks(const PolicyDims& dims, std::vector<KernelSpec>* all) {
   DeviceProperties device;
   device.compute_major = 9, device.max_shared_per_block = 227 * 1024;
+  const policy::Network& n = dims.network();
+  if (policy::wide_walk(n, n.cells[0]).team > 0) all->push_back(cell_walk_wide_kernel(dims, 0));
   const std::vector<walk::Shape> shapes = cell_walk_candidates(device, dims, PolicyTuning(), 0);
   for (const walk::Shape& shape : shapes) all->push_back(cell_walk_kernel(dims, 0, shape, true));
   if (shapes.empty()) return;
@@ -212,6 +214,7 @@ std::vector<KernelSpec> policy_kernel_variants() {
       for (const KernelSpec& kernel : row_kernels(PolicyDims(on_tensor_cores))) {
         if (kernel.file == "policy/cell_wide.cu") all.push_back(kernel);
       }
+      if (played) append_walks(PolicyDims(on_tensor_cores), &all);
     }
   }
   append_heads(&all);
