@@ -188,9 +188,10 @@ class HostPolicy final : public core::Policy {
         const core::AgentWindow& window = windows[i];
         answer_first(static_cast<Ring*>(window.ring)->frames, window.ring_windows, 1,
                      out + i * config().d_output);
+        taken(i);
       }
     });
-    for (std::int64_t i = 0; i < count; ++i) windows[i].in_ring = true, taken(i);
+    for (std::int64_t i = 0; i < count; ++i) windows[i].in_ring = true;
   }
 
  private:
