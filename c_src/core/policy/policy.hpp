@@ -86,9 +86,9 @@ struct AgentWindow {
   const float* frames = nullptr;
   bool in_ring = false;  // set by the call: the ring holds the fresh frames now
 };
-// Called once for each window, by its number, when its fresh frames are read no longer: while the device
-// computes, where there is one, so that the caller may then copy them. By several threads at a time. Not for
-// all where the call throws.
+// Called once for each window, by its number, when its fresh frames are read no longer, so that the caller
+// may copy them then: by several threads at a time, whose caches have the frame. Not for all where the call
+// throws.
 using WindowTaken = std::function<void(std::int64_t)>;
 
 // What a policy keeps of states that advance together, from one frame to the next. One call at a time.

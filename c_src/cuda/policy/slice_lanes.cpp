@@ -121,7 +121,6 @@ bool SliceLanes::run(std::vector<Slice>& slices, bool chained, const StartEvent&
         }
         for (std::size_t i = first; i < first + together; ++i) set_table(*lanes_[i % lanes], after);
       });
-      for (std::size_t i = first; hooks.launched && i < first + together; ++i) hooks.launched(slices[i]);
     }
     if (kept != nullptr) {
       std::vector<CUevent> launched;
@@ -295,6 +294,9 @@ void SliceLanes::copy_frames(const Piece& piece) {
   }
   if (!finite) finite_ = false;
   stream_fence();
+  for (std::int64_t i = piece.first; slice.taken != nullptr && i < end; ++i) {
+    if (slice.owners[i] != Slice::kNobody) (*slice.taken)(slice.owners[i]);
+  }
 }
 
 void SliceLanes::copy_answers(const Piece& piece) {

@@ -30,6 +30,11 @@ struct Slice {
   // are job.kept->fresh.
   const policy::KeptRing* rings = nullptr;
   const float* const* fresh = nullptr;
+  // Called with the number that each of these frames has here, but for kNobody, by the thread that has copied
+  // it: what the host does besides with a frame costs the least while it is in that thread's caches.
+  const std::function<void(std::int64_t)>* taken = nullptr;
+  const std::int64_t* owners = nullptr;
+  static constexpr std::int64_t kNobody = -1;
   // One for each row of a batch, of which SliceHooks::find gives them, or for each sequence; may be null.
   const policy::StatePlace* states = nullptr;
   float* out = nullptr;        // {out_rows, d_output}; null: not needed
@@ -52,7 +57,6 @@ struct SliceHooks {
   std::function<bool()> is_right;
   std::function<void(const Slice&)> before;  // before a slice's states are read, which it may find meanwhile
   std::function<void()> meanwhile;           // after that, when no states are read any more
-  std::function<void(const Slice&)> launched;  // the slice is, of which nothing on the host is read any more
 };
 
 // The event after which a call's work starts. Called once, when the call has its states.

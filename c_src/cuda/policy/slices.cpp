@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "core/work/parallel.hpp"
 #include "cuda/device/download.hpp"
 #include "cuda/divide_up.hpp"
 #include "cuda/policy/kept_ring.hpp"
@@ -25,8 +24,9 @@ constexpr std::int64_t kMostTogether = 1024;
 // windows than for few: 2,048 in :tf32x3 8.2 ms for 25.4.
 constexpr std::int64_t kRecalledRows = 8, kRecalledLanes = RowKernels::kWalksSideBySide;
 
-// Windows whose frames a thread copies at a time into memory that is in no cache: 1 us each.
-constexpr std::int64_t kTakenAtOnce = 16;
+bool is_one_frame(const core::AgentWindow& window) {
+  return window.ring_windows.fresh == 1;
+}
 
 const policy::KeptRing* kept_of(const core::AgentWindow& window) {
   return static_cast<const CudaRing*>(window.ring)->kept();
@@ -183,16 +183,13 @@ bool SlicePipeline::answer(core::AgentWindow* windows, std::int64_t count, float
     }
     return slices;
   };
-  SliceHooks hooks;
-  hooks.launched = [&](const Slice& slice) {
-    core::parallel_for(slice.job.sequences, kTakenAtOnce, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) taken(slice.rows[i]);
-    });
-  };
   std::vector<Slice> of_kept = slices_of(order.begin(), order.begin() + kept);
   std::vector<Slice> of_copied = slices_of(order.begin() + kept, order.end());
-  if (!of_kept.empty()) run_kept(windows, of_kept, hooks);
-  if (!of_copied.empty()) run_copied(windows, of_copied, hooks);
+  if (!of_kept.empty()) run_kept(windows, of_kept, taken);
+  if (!of_copied.empty()) run_copied(windows, of_copied);
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (!windows[i].in_ring || !is_one_frame(windows[i])) taken(i);
+  }
   return true;
 }
 
@@ -223,21 +220,21 @@ void SlicePipeline::append_windows(std::int64_t count, std::int64_t seq, std::in
   }
 }
 
-void SlicePipeline::run_copied(const core::AgentWindow* windows, std::vector<Slice>& slices,
-                               const SliceHooks& hooks) {
+void SlicePipeline::run_copied(const core::AgentWindow* windows, std::vector<Slice>& slices) {
   std::vector<const float*> each;
   for (const Slice& slice : slices) {
     for (int i = 0; i < slice.job.sequences; ++i) each.push_back(windows[slice.rows[i]].frames);
   }
   const float* const* next = each.data();
   for (Slice& slice : slices) slice.windows = next, next += slice.job.sequences;
-  run(slices, false, turn(), hooks, window_lanes());
+  run(slices, false, turn(), {}, window_lanes());
 }
 
 void SlicePipeline::run_kept(const core::AgentWindow* windows, std::vector<Slice>& slices,
-                             const SliceHooks& hooks) {
+                             const core::WindowTaken& taken) {
   std::vector<policy::KeptRing> rings;
   std::vector<const float*> frames;
+  std::vector<std::int64_t> owners;
   for (Slice& slice : slices) {
     const std::size_t begin = frames.size();
     for (int i = 0; i < slice.job.sequences; ++i) {
@@ -249,6 +246,7 @@ void SlicePipeline::run_kept(const core::AgentWindow* windows, std::vector<Slice
       ring.first_fresh = static_cast<int>(frames.size() - begin);
       for (int f = 0; f < ring.fresh; ++f) {
         frames.push_back(window.ring_windows.obs + f * dims_.config.d_input);
+        owners.push_back(is_one_frame(window) ? slice.rows[i] : Slice::kNobody);
       }
     }
     slice.job.kept.emplace();
@@ -256,11 +254,14 @@ void SlicePipeline::run_kept(const core::AgentWindow* windows, std::vector<Slice
   }
   const policy::KeptRing* ring = rings.data();
   const float* const* frame = frames.data();
+  const std::int64_t* owner = owners.data();
   for (Slice& slice : slices) {
     slice.rings = ring, ring += slice.job.sequences;
     slice.fresh = frame, frame += slice.job.kept->fresh;
+    slice.owners = owner, owner += slice.job.kept->fresh;
+    slice.taken = &taken;
   }
-  run(slices, false, turn(), hooks, window_lanes());
+  run(slices, false, turn(), {}, window_lanes());
 }
 
 bool SlicePipeline::run(std::vector<Slice>& slices, bool chained, Turn turn, const SliceHooks& hooks,

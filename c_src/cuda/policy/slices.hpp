@@ -81,8 +81,8 @@ class SlicePipeline {
                       std::vector<Slice>* slices) const;
   // Slices whose sequences are `rows` of the windows: all of their frames are copied to the device, or those
   // that no ring keeps there.
-  void run_copied(const core::AgentWindow* windows, std::vector<Slice>& slices, const SliceHooks& hooks);
-  void run_kept(const core::AgentWindow* windows, std::vector<Slice>& slices, const SliceHooks& hooks);
+  void run_copied(const core::AgentWindow* windows, std::vector<Slice>& slices);
+  void run_kept(const core::AgentWindow* windows, std::vector<Slice>& slices, const core::WindowTaken& taken);
   // chained: each slice starts from the state that the previous one leaves.
   bool run(std::vector<Slice>& slices, bool chained, Turn turn, const SliceHooks& hooks = {},
            std::int64_t lanes = INT64_MAX);
