@@ -74,22 +74,15 @@ class FrameRing {
   // The same of one window in two parts; null where a caller has to wait. Where any of them throws, the slots
   // of the fresh frames are unset. Part of the ring, whose end drops a frame in progress.
   virtual SplitWindow* split() { return nullptr; }
-  // Whether the fresh frames are all that is read of a window.
-  virtual bool reads_fresh_alone() const { return true; }
 };
 
 // One of several windows that are answered together, each of an agent of its own.
 struct AgentWindow {
   FrameRing* ring = nullptr;
-  RingWindows ring_windows;  // count is 1
-  // All of them: {seq, d_input}. Not read, and perhaps not yet there, where the ring reads_fresh_alone().
-  const float* frames = nullptr;
-  bool in_ring = false;  // set by the call: the ring holds the fresh frames now
+  RingWindows ring_windows;       // count is 1
+  const float* frames = nullptr;  // all of them: {seq, d_input}
+  bool in_ring = false;           // set by the call: the ring holds the fresh frames now
 };
-// Called once for each window, by its number, when its fresh frames are read no longer, so that the caller
-// may copy them then: by several threads at a time, whose caches have the frame. Not for all where the call
-// throws.
-using WindowTaken = std::function<void(std::int64_t)>;
 
 // What a policy keeps of states that advance together, from one frame to the next. One call at a time.
 class GroupMemory {
@@ -253,12 +246,10 @@ class Policy {
 
   // The answers of these windows, through their rings or not: {count, d_output}, the same bits either way.
   // Where it throws, the fresh slots of their rings are unset. One call at a time for each ring.
-  virtual void answer_windows(AgentWindow* windows, std::int64_t count, float* out,
-                              const WindowTaken& taken) {
+  virtual void answer_windows(AgentWindow* windows, std::int64_t count, float* out) {
     for (std::int64_t i = 0; i < count; ++i) {
       windows[i].ring->answer(windows[i].ring_windows, out + i * config().d_output);
       windows[i].in_ring = true;
-      taken(i);
     }
   }
 };

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <utility>
 
 #include "core/tensor.hpp"
 
@@ -52,33 +51,21 @@ std::int64_t FrameWindow::held_from(std::int64_t row, std::int64_t most) const {
 }
 
 void FrameWindow::push(const float* obs) {
-  push_uncopied(obs);
-  copy_pushed();
-}
-
-void FrameWindow::push_uncopied(const float* obs) {
-  const bool pads = count_ == 0 && pad_ == Pad::repeat;
-  if (pads) {
+  if (count_ == 0 && pad_ == Pad::repeat) {
     for (std::int64_t i = 0; i < capacity_; ++i) write(i, obs);
     forget_held();
   } else {
+    write(row_of(count_), obs);
     set_held(row_of(count_), false);
-    pushed_ = obs;
   }
   ++count_;
   stamp_ = new_stamp();
-  if (ring_windows(1).fresh > 1) copy_pushed();
-}
-
-void FrameWindow::copy_pushed() {
-  if (pushed_ != nullptr) write(row_of(count_ - 1), std::exchange(pushed_, nullptr));
 }
 
 // The rows of the frames that are undone keep their values until the next push overwrites them. Each of them
 // replaced a row that is capacity_ frames older, which no window within history needs. After undoing a first
 // frame there is nothing to restore under Pad::repeat: the next first frame writes every row.
 void FrameWindow::undo(std::int64_t pushes) {
-  if (pushes > 0) pushed_ = nullptr;
   count_ -= pushes;
   stamp_ = new_stamp();
 }
@@ -114,7 +101,7 @@ RingWindows FrameWindow::ring_windows(std::int64_t count) const {
   // Frames before the first one that is missing are held; those after it are computed again with it.
   const std::int64_t held = held_from(windows.first, all);
   windows.fresh = all - held;
-  windows.obs = pushed_ != nullptr ? pushed_ : frame(begin + held);
+  windows.obs = frame(begin + held);
   return windows;
 }
 

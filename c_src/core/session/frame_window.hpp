@@ -23,10 +23,6 @@ class FrameWindow {
   Pad pad() const { return pad_; }
 
   void push(const float* obs);
-  // The same, but the frame may be copied later, by copy_pushed(): until then `obs` must stay as it is, and
-  // only ring_windows(1) may be asked for. So it is where the ring holds all other frames of the window.
-  void push_uncopied(const float* obs);
-  void copy_pushed();
   // Undoes the last `pushes`: at most those since assign, and at most history + 1 in a row.
   void undo(std::int64_t pushes);
   // The frames of `other`, which has the same width, number of frames and padding. Allocates nothing.
@@ -54,9 +50,6 @@ class FrameWindow {
   void set_held(const RingWindows& windows);
   // The ring may hold other frames.
   void forget_held() { held_.assign(held_.size(), 0); }
-  // Bring to the processor's caches what push_uncopied() and ring_windows() read: first the object.
-  void prefetch() const { __builtin_prefetch(&d_input_, 1), __builtin_prefetch(&pushed_, 1); }
-  void prefetch_held() const { __builtin_prefetch(held_.data(), 1); }
 
   // The frames pushed so far, at most frames(), oldest first. Pushing them again rebuilds this object.
   std::int64_t kept() const { return count_ < frames_ ? count_ : frames_; }
@@ -78,7 +71,6 @@ class FrameWindow {
   std::uint64_t stamp_ = new_stamp();
   std::vector<float> rows_;
   std::vector<std::uint64_t> held_;  // a bit for each row: the ring's slot has its frame
-  const float* pushed_ = nullptr;    // the last frame, where it is not copied yet
 };
 
 }  // namespace exphil::core

@@ -140,12 +140,11 @@ void Session::begin_split(const float* obs) {
   const bool begun = ahead_ && ahead_->is_ready(*window_, WindowAhead::Wait::yes);
   if (!begun && split_window_ == nullptr) throw WouldWait{};
   if (!begun) in_progress_ = split_window_;
-  window_->push_uncopied(obs);
+  window_->push(obs);
   or_undo_push([&] {
     if (!begun) return split_window_->begin(window_->ring_windows(1));
     split_->begin(ahead_->state(), ahead_->next(), obs);
   });
-  window_->copy_pushed();  // while the device computes
   if (ahead_) ahead_->want(begun);
 }
 

@@ -145,23 +145,6 @@ void SessionGroup::step_carried(Part& part, const float* obs, float* out) {
                              part.rows.empty() ? nullptr : part.rows.data(), obs, out, states.kept);
 }
 
-// Thousands of sessions are in no cache: brings what window i + kAhead needs there, and before that where it
-// is.
-void SessionGroup::prefetch_windows(const Part& part, std::size_t i) {
-  constexpr std::size_t kAhead = GroupLocks::kAhead;
-  if (i + 2 * kAhead < part.windows.size()) {
-    const Session& session = *part.windows[i + 2 * kAhead].session;
-    session.window_->prefetch();
-    __builtin_prefetch(&session.ring_);
-    __builtin_prefetch(&session.ahead_);
-  }
-  if (i + kAhead < part.windows.size()) {
-    const Session& session = *part.windows[i + kAhead].session;
-    session.window_->prefetch_held();
-    __builtin_prefetch(session.ring_.get());
-  }
-}
-
 // One call for the frames that were begun ahead, which are steps from their states, one for the other
 // windows, and one for the carried states. A call that fails changes no carried state, and the windows are
 // restored.
@@ -175,17 +158,10 @@ void SessionGroup::step_with_windows(Part& part, const float* obs, float* out) {
   std::vector<Part::Windowed> whole;
   from.reserve(count), to.reserve(count), rows.reserve(count);  // nothing throws between two windows
   windows.reserve(count), whole.reserve(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    prefetch_windows(part, i);
-    Part::Windowed& windowed = part.windows[i];
+  for (Part::Windowed& windowed : part.windows) {
     Session& session = *windowed.session;
     windowed.begun = session.ahead_ && session.ahead_->is_ready(*session.window_, WindowAhead::Wait::no);
-    const float* const frame = obs + windowed.row * d_input;
-    if (!windowed.begun && session.ring_->reads_fresh_alone()) {
-      session.window_->push_uncopied(frame);
-    } else {
-      session.window_->push(frame);
-    }
+    session.window_->push(obs + windowed.row * d_input);
     if (windowed.begun) {
       from.push_back(&session.ahead_->state()), to.push_back(&session.ahead_->next());
       rows.push_back(windowed.row);
@@ -200,9 +176,7 @@ void SessionGroup::step_with_windows(Part& part, const float* obs, float* out) {
                                 obs, out);
     }
     if (!windows.empty()) {
-      part.policy->answer_windows(
-          windows.data(), static_cast<std::int64_t>(windows.size()), answers.data(),
-          [&](std::int64_t i) { whole[static_cast<std::size_t>(i)].session->window_->copy_pushed(); });
+      part.policy->answer_windows(windows.data(), static_cast<std::int64_t>(windows.size()), answers.data());
     }
     if (!part.from.empty()) step_carried(part, obs, out);
   } catch (...) {

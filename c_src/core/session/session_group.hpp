@@ -91,7 +91,6 @@ class SessionGroup {
   static GroupStates states_of(Part& part);
   static void step_part(Part& part, const float* obs, float* out);
   static void step_carried(Part& part, const float* obs, float* out);
-  static void prefetch_windows(const Part& part, std::size_t i);
   static void step_with_windows(Part& part, const float* obs, float* out);
 
   std::vector<Session*> sessions_;

@@ -33,7 +33,6 @@ class ObservationRing final : public CudaRing {
         frames_(static_cast<std::size_t>(
             core::checked_multiply(core::checked_multiply(d_input_, 2, ":window"), slots, ":window"))) {}
 
-  bool reads_fresh_alone() const override { return false; }
   void answer(const core::RingWindows& windows, float* out) override {
     put(windows);
     if (windows.count == 1) return policy_.window(frame(windows.first), 1, windows.seq, out);

@@ -102,8 +102,7 @@ class CudaPolicy : public core::Policy {
   void prefill(core::State& state, const float* frames, std::int64_t seq, float* out) override;
   void window(const float* windows, std::int64_t count, std::int64_t seq, float* out) override;
   std::unique_ptr<core::FrameRing> new_ring(std::int64_t slots) override;
-  void answer_windows(core::AgentWindow* windows, std::int64_t count, float* out,
-                      const core::WindowTaken& taken) override;
+  void answer_windows(core::AgentWindow* windows, std::int64_t count, float* out) override;
 
  private:
   CUdeviceptr slot(const core::State& state) const { return state_of(*arena_, state).slot(); }
@@ -336,12 +335,11 @@ std::int64_t CudaPolicy::windows_together(std::int64_t seq) const {
   return windows_.takes(seq) ? 3 : 2;
 }
 
-void CudaPolicy::answer_windows(core::AgentWindow* windows, std::int64_t count, float* out,
-                                const core::WindowTaken& taken) {
+void CudaPolicy::answer_windows(core::AgentWindow* windows, std::int64_t count, float* out) {
   const ContextGuard guard(*context_);
   const bool together = count >= windows_together(windows[0].ring_windows.seq);
-  if (together && slices_.answer(windows, count, out, taken)) return;
-  core::Policy::answer_windows(windows, count, out, taken);
+  if (together && slices_.answer(windows, count, out)) return;
+  core::Policy::answer_windows(windows, count, out);
 }
 
 // Runs every kernel once on temporary states, so that lazy initialisation (the driver's too) happens here.

@@ -73,7 +73,7 @@ void RowWindows::Ring::answer(const core::RingWindows& windows, float* out) {
     window.obs = windows.obs + (first_fresh - held) * windows_.dims_.config.d_input;
   }
   const ContextGuard guard(context());
-  if (windows_.slices_.answer(each.data(), windows.count, out, [](std::int64_t) {})) return;
+  if (windows_.slices_.answer(each.data(), windows.count, out)) return;
   for (const core::AgentWindow& window : each) {
     answer(window.ring_windows, out);
     out += windows_.dims_.outputs();

@@ -294,9 +294,6 @@ void SliceLanes::copy_frames(const Piece& piece) {
   }
   if (!finite) finite_ = false;
   stream_fence();
-  for (std::int64_t i = piece.first; slice.taken != nullptr && i < end; ++i) {
-    if (slice.owners[i] != Slice::kNobody) (*slice.taken)(slice.owners[i]);
-  }
 }
 
 void SliceLanes::copy_answers(const Piece& piece) {

@@ -30,11 +30,6 @@ struct Slice {
   // are job.kept->fresh.
   const policy::KeptRing* rings = nullptr;
   const float* const* fresh = nullptr;
-  // Called with the number that each of these frames has here, but for kNobody, by the thread that has copied
-  // it: what the host does besides with a frame costs the least while it is in that thread's caches.
-  const std::function<void(std::int64_t)>* taken = nullptr;
-  const std::int64_t* owners = nullptr;
-  static constexpr std::int64_t kNobody = -1;
   // One for each row of a batch, of which SliceHooks::find gives them, or for each sequence; may be null.
   const policy::StatePlace* states = nullptr;
   float* out = nullptr;        // {out_rows, d_output}; null: not needed

@@ -24,10 +24,6 @@ constexpr std::int64_t kMostTogether = 1024;
 // windows than for few: 2,048 in :tf32x3 8.2 ms for 25.4.
 constexpr std::int64_t kRecalledRows = 8, kRecalledLanes = RowKernels::kWalksSideBySide;
 
-bool is_one_frame(const core::AgentWindow& window) {
-  return window.ring_windows.fresh == 1;
-}
-
 const policy::KeptRing* kept_of(const core::AgentWindow& window) {
   return static_cast<const CudaRing*>(window.ring)->kept();
 }
@@ -153,43 +149,29 @@ void SlicePipeline::windows(const float* windows, std::int64_t count, std::int64
   if (!slices.empty()) run(slices, false, turn(), {}, window_lanes());
 }
 
-bool SlicePipeline::answer(core::AgentWindow* windows, std::int64_t count, float* out,
-                           const core::WindowTaken& taken) {
+bool SlicePipeline::answer(core::AgentWindow* windows, std::int64_t count, float* out) {
   const auto seq_of = [&](std::int64_t i) { return windows[i].ring_windows.seq; };
-  // Those of rings that keep nothing behind the others.
-  std::vector<std::int64_t> order, copied;
-  order.reserve(static_cast<std::size_t>(count));
-  for (std::int64_t i = 0; i < count; ++i) {
-    if (seq_of(i) > most_rows()) return false;
-    windows[i].in_ring = kept_of(windows[i]) != nullptr;
-    (windows[i].in_ring ? order : copied).push_back(i);
-  }
-  const auto kept = static_cast<std::ptrdiff_t>(order.size());
-  order.insert(order.end(), copied.begin(), copied.end());
+  std::vector<std::int64_t> order(static_cast<std::size_t>(count));
+  std::iota(order.begin(), order.end(), 0);
   const auto shorter = [&](std::int64_t i, std::int64_t j) { return seq_of(i) < seq_of(j); };
-  const auto slices_of = [&](auto first, auto end) {
-    std::vector<Slice> slices;
-    if (!std::is_sorted(first, end, shorter)) std::stable_sort(first, end, shorter);
-    const bool mixed = first != end && seq_of(*first) != seq_of(*(end - 1));
-    while (first != end) {
-      const auto end_of_length = std::upper_bound(first, end, *first, shorter);
-      const std::int64_t seq = seq_of(*first), *next = &*first;
-      const std::size_t before = slices.size();
-      append_windows(end_of_length - first, seq, mixed ? most_rows() : window_rows(seq), &slices);
-      for (std::size_t i = before; i < slices.size(); ++i) {
-        slices[i].out = out, slices[i].rows = next, next += slices[i].job.sequences;
-      }
-      first = end_of_length;
-    }
-    return slices;
-  };
-  std::vector<Slice> of_kept = slices_of(order.begin(), order.begin() + kept);
-  std::vector<Slice> of_copied = slices_of(order.begin() + kept, order.end());
-  if (!of_kept.empty()) run_kept(windows, of_kept, taken);
-  if (!of_copied.empty()) run_copied(windows, of_copied);
-  for (std::int64_t i = 0; i < count; ++i) {
-    if (!windows[i].in_ring || !is_one_frame(windows[i])) taken(i);
+  if (!std::is_sorted(order.begin(), order.end(), shorter)) {
+    std::stable_sort(order.begin(), order.end(), shorter);
   }
+  if (seq_of(order.back()) > most_rows()) return false;
+  const bool mixed = seq_of(order.front()) != seq_of(order.back());
+  std::vector<Slice> slices;
+  for (auto first = order.begin(); first != order.end();) {
+    const auto end = std::upper_bound(first, order.end(), *first, shorter);
+    const std::int64_t seq = seq_of(*first);
+    append_windows(end - first, seq, mixed ? most_rows() : window_rows(seq), &slices);
+    first = end;
+  }
+  const std::int64_t* next = order.data();
+  for (Slice& slice : slices) slice.out = out, slice.rows = next, next += slice.job.sequences;
+  const bool kept =
+      std::all_of(windows, windows + count, [](const core::AgentWindow& w) { return kept_of(w) != nullptr; });
+  kept ? run_kept(windows, slices) : run_copied(windows, slices);
+  for (std::int64_t i = 0; kept && i < count; ++i) windows[i].in_ring = true;
   return true;
 }
 
@@ -230,11 +212,9 @@ void SlicePipeline::run_copied(const core::AgentWindow* windows, std::vector<Sli
   run(slices, false, turn(), {}, window_lanes());
 }
 
-void SlicePipeline::run_kept(const core::AgentWindow* windows, std::vector<Slice>& slices,
-                             const core::WindowTaken& taken) {
+void SlicePipeline::run_kept(const core::AgentWindow* windows, std::vector<Slice>& slices) {
   std::vector<policy::KeptRing> rings;
   std::vector<const float*> frames;
-  std::vector<std::int64_t> owners;
   for (Slice& slice : slices) {
     const std::size_t begin = frames.size();
     for (int i = 0; i < slice.job.sequences; ++i) {
@@ -246,7 +226,6 @@ void SlicePipeline::run_kept(const core::AgentWindow* windows, std::vector<Slice
       ring.first_fresh = static_cast<int>(frames.size() - begin);
       for (int f = 0; f < ring.fresh; ++f) {
         frames.push_back(window.ring_windows.obs + f * dims_.config.d_input);
-        owners.push_back(is_one_frame(window) ? slice.rows[i] : Slice::kNobody);
       }
     }
     slice.job.kept.emplace();
@@ -254,12 +233,9 @@ void SlicePipeline::run_kept(const core::AgentWindow* windows, std::vector<Slice
   }
   const policy::KeptRing* ring = rings.data();
   const float* const* frame = frames.data();
-  const std::int64_t* owner = owners.data();
   for (Slice& slice : slices) {
     slice.rings = ring, ring += slice.job.sequences;
     slice.fresh = frame, frame += slice.job.kept->fresh;
-    slice.owners = owner, owner += slice.job.kept->fresh;
-    slice.taken = &taken;
   }
   run(slices, false, turn(), {}, window_lanes());
 }

@@ -64,9 +64,9 @@ class SlicePipeline {
   void sequence(const LongSequence& sequence);
   // The last output of each of `count` windows {seq, d_input} from a zero state; seq is at most most_rows().
   void windows(const float* windows, std::int64_t count, std::int64_t seq, float* out);
-  // Those of several agents, of any lengths, whose rings are CudaRings: Policy::answer_windows(). False, and
-  // nothing done, where one is longer than most_rows().
-  bool answer(core::AgentWindow* windows, std::int64_t count, float* out, const core::WindowTaken& taken);
+  // Those of several agents, of any lengths, whose rings are CudaRings. False, and nothing done, where one is
+  // longer than most_rows().
+  bool answer(core::AgentWindow* windows, std::int64_t count, float* out);
   std::int64_t most_rows() const { return tuning_.slice_rows; }
   // Whether a batch of so many is one launch. known: what it needs of their states is there.
   bool is_one_launch(std::int64_t count, bool known) const;
@@ -82,7 +82,7 @@ class SlicePipeline {
   // Slices whose sequences are `rows` of the windows: all of their frames are copied to the device, or those
   // that no ring keeps there.
   void run_copied(const core::AgentWindow* windows, std::vector<Slice>& slices);
-  void run_kept(const core::AgentWindow* windows, std::vector<Slice>& slices, const core::WindowTaken& taken);
+  void run_kept(const core::AgentWindow* windows, std::vector<Slice>& slices);
   // chained: each slice starts from the state that the previous one leaves.
   bool run(std::vector<Slice>& slices, bool chained, Turn turn, const SliceHooks& hooks = {},
            std::int64_t lanes = INT64_MAX);

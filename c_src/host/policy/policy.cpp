@@ -179,16 +179,14 @@ class HostPolicy final : public core::Policy {
   }
 
   // A thread for each window.
-  void answer_windows(core::AgentWindow* windows, std::int64_t count, float* out,
-                      const core::WindowTaken& taken) override {
-    if (count == 1) return Policy::answer_windows(windows, count, out, taken);
+  void answer_windows(core::AgentWindow* windows, std::int64_t count, float* out) override {
+    if (count == 1) return Policy::answer_windows(windows, count, out);
     const core::StepScope frame;
     core::parallel_for(count, 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
         const core::AgentWindow& window = windows[i];
         answer_first(static_cast<Ring*>(window.ring)->frames, window.ring_windows, 1,
                      out + i * config().d_output);
-        taken(i);
       }
     });
     for (std::int64_t i = 0; i < count; ++i) windows[i].in_ring = true;

@@ -21,17 +21,14 @@ class PushedFrames {
   PushedFrames(std::int64_t frames, std::int64_t history)
       : frames_(frames), history_(history), window_(kWidth, frames, Pad::none, history) {}
 
-  void push(bool copied_later) {
+  void push() {
     const float value = static_cast<float>(next_++);
     const std::vector<float> frame{value, -value, value / 2};
     const auto number = static_cast<std::int64_t>(pushed_.size());
     pushed_.push_back(frame);
     held_.erase(number), held_.erase(number - window_.capacity());
     undone_ = std::max<std::int64_t>(0, undone_ - 1);
-    if (!copied_later) return window_.push(frame.data());
-    window_.push_uncopied(frame.data());
-    check_ring();
-    window_.copy_pushed();
+    window_.push(frame.data());
   }
   void undo(std::int64_t pushes) {
     pushes = std::min({pushes, history_ + 1 - undone_, static_cast<std::int64_t>(pushed_.size())});
@@ -92,10 +89,8 @@ TEST_CASE("a window's frames are those that were pushed last", "[core][session][
       PushedFrames model(frames, history);
       for (int i = 0; i < 600; ++i) {
         const auto dice = random.bits() % 100;
-        if (dice < 45) {
-          model.push(false);
-        } else if (dice < 85) {
-          model.push(true);
+        if (dice < 85) {
+          model.push();
         } else if (dice < 92) {
           model.undo(1 + static_cast<std::int64_t>(random.bits() % static_cast<std::uint64_t>(history + 1)));
         } else if (dice < 93) {

@@ -59,7 +59,7 @@ class Windows {
       window.ring_windows = next(i, begin + i, 1);
     }
     std::vector<float> out(static_cast<std::size_t>(kAgents * d_output_));
-    policy_.answer_windows(windows.data(), kAgents, out.data(), [](std::int64_t) {});
+    policy_.answer_windows(windows.data(), kAgents, out.data());
     for (std::int64_t i = 0; i < kAgents; ++i) check(i, begin + i, out.data() + i * d_output_);
   }
   // `count` windows of the first agent.
