@@ -6,7 +6,7 @@
 #
 # `none` calls no policy: what the VM's timers and schedulers do with so many processes on this machine.
 # The policy is the shared one (EXPHIL_SHARED, else ../shared); for act it is EXPHIL_FLEET_POLICY, one with ExPhil's heads.
-# EXPHIL_FLEET_POLICY names another policy.
+# EXPHIL_FLEET_POLICY names another policy, EXPHIL_FLEET_PRECISION its precision.
 Code.require_file("support.exs", __DIR__)
 alias ExPhil.Native.Policy
 
@@ -181,6 +181,7 @@ names =
   end
 
 file = System.get_env("EXPHIL_FLEET_POLICY") || BenchSupport.policy()
+precision = String.to_atom(System.get_env("EXPHIL_FLEET_PRECISION", "f32"))
 IO.puts("#{backend}; each for #{seconds} s at 60 FPS; microseconds; latency is from when a frame is due\n")
 
 IO.puts(
@@ -191,7 +192,14 @@ IO.puts(
 IO.puts("|---|---|---|---|---|---|---|---|---|---|---|---|")
 
 for agents <- fleets, name <- names do
-  policy = Policy.load!(file, backend: backend, max_sessions: max(agents, 1024), gather: name == :gather)
+  policy =
+    Policy.load!(file,
+      backend: backend,
+      precision: precision,
+      max_sessions: max(agents, 1024),
+      gather: name == :gather
+    )
+
   obs = BenchSupport.floats(Policy.info!(policy).d_input, 1, 2.0, 0.0)
   gathered = fn -> Policy.info!(policy).gathered end
 
