@@ -1,8 +1,8 @@
 // A policy over many rows: a batch of agents that each advance by a frame, or frames of sequences in order.
 // One kernel after another on one stream, a launch for each phase of the network
 // (kernels/policy/product.cu, convolution.cu, mean.cu, scan.cu, cell.cu); of a cell that recalls its state,
-// one walk over all frames (cell_walk.hpp) or, where that does not fit the device, two for each frame. All
-// calls share RowKernels; each slice of work in flight has a RowBuffers.
+// one walk over all frames (cell_walk.hpp, cell_walk_wide.hpp) or, where that does not fit the device, two
+// for each frame. All calls share RowKernels; each slice of work in flight has a RowBuffers.
 #pragma once
 
 #include <cuda.h>

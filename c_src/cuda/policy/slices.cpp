@@ -21,7 +21,7 @@ constexpr std::int64_t kMostTogether = 1024;
 // for fewer, and at most so many times the rows of other slices; and two lanes have such slices, because more
 // walks only compete for the device. 512 windows of 60 frames of a GRU take 2450 us where slices of 4,096
 // rows on four lanes took 2850. Where each frame is launches of its own, they take little longer for many
-// windows than for few: 2,048 in :tf32x3 8.2 ms for 25.4.
+// windows than for few.
 constexpr std::int64_t kRecalledRows = 8, kRecalledLanes = RowKernels::kWalksSideBySide;
 
 const policy::KeptRing* kept_of(const core::AgentWindow& window) {
