@@ -43,7 +43,6 @@ class RowWindows::Ring final : public CudaRing, public core::SplitWindow {
  private:
   Context& context() const { return *windows_.context_; }
   const float* stage(const core::RingWindows& window);
-  void enqueue_rows(const core::RingWindows& window, const float* frames);
   void enqueue(const core::RingWindows& window, const float* frames);
   void succeed(float* out);
   void drop() noexcept;
@@ -85,9 +84,7 @@ void RowWindows::Ring::start(const core::RingWindows& window, std::unique_ptr<Ro
   try {
     const ContextGuard guard(context());
     windows_.reserve(*lane_, window.seq);
-    const float* const frames = stage(window);
-    if (windows_.walked_ && window.fresh > 0) enqueue_rows(window, frames);
-    enqueue(window, frames);
+    enqueue(window, stage(window));
   } catch (...) {
     drop();
     throw;
@@ -106,32 +103,15 @@ const float* RowWindows::Ring::stage(const core::RingWindows& window) {
   return buffers.in.as<float>();
 }
 
-// What is kept of the fresh frames, where nothing but a walk reads it.
-void RowWindows::Ring::enqueue_rows(const core::RingWindows& window, const float* frames) {
-  for (std::int64_t done = 0; done < window.fresh;) {  // up to the last slot, and from the first one on
-    const std::int64_t at = (window.first + window.seq - window.fresh + done) % slots_;
-    RowJob job;
-    job.rows = std::min(window.fresh - done, slots_ - at);
-    job.frames = frames + done * windows_.dims_.frame_size();
-    windows_.kernels_.enqueue_lead(lane_->stream.handle(), lane_->buffers, job,
-                                   kept_.lead + at * windows_.values_.lead);
-    done += job.rows;
-  }
-}
-
 void RowWindows::Ring::enqueue(const core::RingWindows& window, const float* frames) {
   RowJob job;
   job.rows = window.seq, job.seq = static_cast<int>(window.seq), job.sequences = 1;
   job.last_only = true;
   job.decays_input = windows_.dims_.decays(window.seq);
-  if (windows_.walked_) {
-    job.lead = {kept_.lead, static_cast<int>(window.first), static_cast<int>(slots_)};
-  } else {
-    job.kept.emplace();
-    job.kept->fresh = window.fresh, job.kept->frames = frames;
-    policy::KeptRing& ring = job.kept->ring = kept_;
-    ring.first = static_cast<int>(window.first), ring.fresh = static_cast<int>(window.fresh);
-  }
+  job.kept.emplace();
+  job.kept->fresh = window.fresh, job.kept->frames = frames;
+  policy::KeptRing& ring = job.kept->ring = kept_;
+  ring.first = static_cast<int>(window.first), ring.fresh = static_cast<int>(window.fresh);
   job.out = as_pointer<float>(lane_->buffers.host_out.device_address());
   const CUstream stream = lane_->stream.handle();
   windows_.kernels_.enqueue(stream, lane_->buffers, job);
@@ -181,7 +161,6 @@ RowWindows::RowWindows(std::shared_ptr<Context> context, const PolicyDims& dims,
       kernels_(kernels),
       slices_(slices),
       values_(kernels.kept_values()),
-      walked_(kernels.lead_values() > 0),
       may_split_(kernels.launches() <= kMostLaunches),
       held_(std::make_shared<std::atomic<std::size_t>>(0)) {}
 

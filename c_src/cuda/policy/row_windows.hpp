@@ -36,7 +36,7 @@ class RowWindows {
   bool takes(std::int64_t slots) const {
     return tuning_.window_rings != 0 && values_.all() > 0 && slots <= kMostSlots;
   }
-  bool are_walked() const { return walked_; }
+  bool are_walked() const { return kernels_.walks_rings(); }
   std::unique_ptr<core::FrameRing> new_ring(std::int64_t slots);
   std::size_t resident_bytes() const { return *held_; }  // of the rings
 
@@ -58,7 +58,7 @@ class RowWindows {
   const RowKernels& kernels_;
   SlicePipeline& slices_;
   const KeptValues values_;  // of a frame
-  const bool walked_, may_split_;
+  const bool may_split_;
   const std::shared_ptr<std::atomic<std::size_t>> held_;  // may outlive the policy
 
   std::mutex mutex_;

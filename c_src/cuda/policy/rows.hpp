@@ -46,12 +46,6 @@ struct RowBuffers {
   LayerWords words;                  // of layers side by side; grows with the jobs that need it
 };
 
-// What enqueue_lead() has made of the frames of a sequence: row i is row (first + i) % slots.
-struct LeadRing {
-  const float* rows = nullptr;
-  int first = 0, slots = 0;
-};
-
 // Frames of sequences whose first values, KeptValues, are in rings. Those of the `fresh` ones are not: they
 // are made of these frames, and put there first.
 struct KeptFrames {
@@ -81,7 +75,6 @@ struct RowJob {
   bool shares = false;             // other jobs are computed at the same time
   const float* ahead = nullptr;    // of the job's rows, what enqueue_ahead() writes; null: it was not called
   const float* frames = nullptr;   // device memory {rows, size of the frame}; null: RowBuffers::in has them
-  LeadRing lead;                   // of one sequence; without rows: its products are computed
   std::optional<KeptFrames> kept;  // of sequences, whose frames need not be there otherwise
   float* out = nullptr;            // device memory {rows or sequences, d_output}
 };
@@ -125,11 +118,8 @@ class RowKernels {
   // time, by warpgroups that of each of kWalksSideBySide jobs; 0: each frame is launches of its own.
   static constexpr int kWalksSideBySide = 2;
   std::optional<int> walked_at_once() const;
-  // Values of a frame that the first layer's cell reads and that depend on the frame alone; 0: there is no
-  // walk that reads them from a LeadRing. And the launches that make them of the frames of `job`, {rows,
-  // lead_values}; they use the buffers as a job does.
-  std::int64_t lead_values() const;
-  void enqueue_lead(CUstream stream, RowBuffers& buffers, const RowJob& job, float* to) const;
+  // Whether a walk reads the ring of a job with one: otherwise its rows are copied side by side first.
+  bool walks_rings() const;
   // What jobs with KeptFrames have of a frame; none: there are no such jobs.
   KeptValues kept_values() const { return kept_; }
   // Values of a row of a batch that can be found before its frame is there, and the launch that finds them.

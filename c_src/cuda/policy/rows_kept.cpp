@@ -37,6 +37,19 @@ KeptValues::KeptValues(const policy::Network& n) {
   if (!cell_alone) hidden = policy::row_place(n, n.hidden).stride;
 }
 
+// Up to the last slot, and from the first one on.
+void RowKernels::Walk::fill_ring(const KeptFrames& kept) {
+  const policy::KeptRing& ring = kept.ring;
+  for (std::int64_t done = 0; done < kept.fresh;) {
+    const std::int64_t slot = (ring.first + job_.seq - kept.fresh + done) % ring.slots;
+    RowJob job;
+    job.rows = std::min(kept.fresh - done, ring.slots - slot);
+    job.frames = kept.frames + done * n_.size(n_.frame);
+    Walk(k_, stream_, b_, job).run_lead(ring.lead + slot * k_.kept_.lead);
+    done += job.rows;
+  }
+}
+
 void RowKernels::Walk::gather_kept(const KeptFrames& kept) {
   constexpr std::int64_t kBlocksEach = 16;  // that put one session's rows into its ring, at the most
   policy::KeptArguments a{};
@@ -67,17 +80,11 @@ std::optional<int> RowKernels::walked_at_once() const {
   return walk ? walk->most_at_once() : 0;
 }
 
-std::int64_t RowKernels::lead_values() const {
+bool RowKernels::walks_rings() const {
   const policy::Network& n = dims_.network();
   const policy::Phase last = n.layer.phases[n.layer.count - 1];
-  if (last.kind != policy::Kind::cell) return 0;
-  const auto cell = static_cast<std::size_t>(last.index);
-  const int product = walks_[cell] ? policy::product_before(n, n.cells[cell]) : policy::kNoPhase;
-  return product == policy::kNoPhase ? 0 : n.rows(n.products[product]);
-}
-
-void RowKernels::enqueue_lead(CUstream stream, RowBuffers& buffers, const RowJob& job, float* to) const {
-  Walk(*this, stream, buffers, job).run_lead(to);
+  return last.kind == policy::Kind::cell && walks_[static_cast<std::size_t>(last.index)] &&
+         policy::product_before(n, n.cells[last.index]) != policy::kNoPhase;
 }
 
 }  // namespace exphil::cuda

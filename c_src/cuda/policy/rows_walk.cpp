@@ -248,7 +248,7 @@ bool RowKernels::Walk::walked(int cell, const Phases& phases, const policy::Cell
   policy::CellWalkArguments a{};
   static_cast<policy::CellArguments&>(a) = arguments;
   if (job_.batch) return false;
-  if (wide && a.sequences >= k_.tuning_.wide_walk && job_.lead.rows == nullptr) {
+  if (wide && a.sequences >= k_.tuning_.wide_walk && !reads_ring()) {
     a.recurrent = k_.matrix(phases.weights[phases.number_of(wide->product())]);
     wide->enqueue(k_.context_, stream_, a);
     return true;
@@ -256,9 +256,10 @@ bool RowKernels::Walk::walked(int cell, const Phases& phases, const policy::Cell
   if (pipeline_ == nullptr && !alone) return false;
   const CellWalk& walk = pipeline_ != nullptr ? pipeline_->walk() : *alone;
   a.recurrent = k_.matrix(phases.weights[phases.number_of(walk.product())]);
-  if (layer_ == 0 && job_.lead.rows != nullptr) {
-    for (int gate = 0; gate < formulas::gates_of(n_.cells[cell].cell); ++gate) a.x[gate] = job_.lead.rows;
-    a.first_slot = job_.lead.first, a.slots = job_.lead.slots;
+  if (layer_ == 0 && reads_ring()) {
+    const policy::KeptRing& ring = job_.kept->ring;
+    for (int gate = 0; gate < formulas::gates_of(n_.cells[cell].cell); ++gate) a.x[gate] = ring.lead;
+    a.first_slot = ring.first, a.slots = ring.slots;
   }
   if (pipeline_ == nullptr) {
     walk.enqueue(k_.context_, stream_, a, walk.split(a.sequences));

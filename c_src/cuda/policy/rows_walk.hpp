@@ -34,9 +34,11 @@ class RowKernels::Walk {
   }
 
   void run() {
-    if (job_.kept) {
+    if (reads_ring()) {
+      fill_ring(*job_.kept);
+    } else if (job_.kept) {
       gather_kept(*job_.kept);
-    } else if (job_.lead.rows == nullptr) {
+    } else {
       block(n_.input, k_.layout_.input, k_.input_, n_.input.count);
     }
     for (layer_ = 0; layer_ < n_.layers; ++layer_) {
@@ -162,9 +164,12 @@ class RowKernels::Walk {
   void batch_wide(int cell, const Phases& phases, policy::CellBatchArguments& arguments, CUfunction kernel);
   // Whether the phase's results are in the job's rings.
   bool is_led(int product) const {
-    const bool led = job_.lead.rows != nullptr || (job_.kept && k_.kept_.lead > 0);
-    return layer_ == 0 && led && product == n_.layer.phases[0].index;
+    return layer_ == 0 && job_.kept && k_.kept_.lead > 0 && product == n_.layer.phases[0].index;
   }
+  // Whether the first layer's walk reads the job's ring.
+  bool reads_ring() const { return job_.kept && job_.kept->rings == nullptr && k_.walks_rings(); }
+  // Makes what it reads of the fresh frames there.
+  void fill_ring(const KeptFrames& kept);
   // Puts the fresh frames into the rings, and the values of all frames into their arrays.
   void gather_kept(const KeptFrames& kept);
   // All frames in one launch, with the product of the states. False where there is none for them.
