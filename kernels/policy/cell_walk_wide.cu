@@ -107,7 +107,7 @@ class WideCells {
     }
     long long sequences[2], rows[2];
     bool exist[2];
-    const float *carry[2], *from[2];
+    const float* from[2];  // the states before the frame
     Cells cells;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -117,7 +117,7 @@ class WideCells {
       rows[half] = sequences[half] * args_.seq;
       const StatePlace state = layer_state(args_, sequences[half]);
       float* const to = args_.carry + sequences[half] * kCarry.stride + kCarry.at;
-      from[half] = carry[half] = to;
+      from[half] = to;
       for_each_pair([&](int pair, int unit) __attribute__((always_inline)) {
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
