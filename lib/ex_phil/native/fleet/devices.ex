@@ -131,12 +131,16 @@ defmodule ExPhil.Native.Fleet.Devices do
 
   # Does once what is done when agents of a node that died go on here, so that the device has the kernels and
   # the memory for it: to load them would hold up the frames of the agents that play here. In a process of its
-  # own, with which its sessions end.
+  # own, whose sessions have ended when this returns: the first agents get their memory.
   defp rehearse(places, options, load) do
     room = div(load[:max_sessions], (options[:history] || 0) + 1)
     together = if load[:gather], do: min(@sessions, room), else: 0
 
-    fn -> Enum.find_value(places, :ok, &failed(rehearse_on(&1, options, together))) end
+    fn ->
+      result = Enum.find_value(places, :ok, &failed(rehearse_on(&1, options, together)))
+      :erlang.garbage_collect()
+      result
+    end
     |> Task.async()
     |> Task.await(:infinity)
   end

@@ -198,6 +198,8 @@ defmodule ExPhil.Native.Policy.DevicesTest do
       options = [name: Bots, policy: path, copies: 0, devices: [0], session: [history: 6]]
       {:ok, _} = Fleet.start_link(options ++ [load: [backend: :cuda, gather: true]])
       [{fleets, 0}] = Fleet.Directory.get(Bots, {:policies, 0})
+      # After the thread that frees the rehearsal's sessions.
+      ExPhil.Native.Tools.Reference.allocated_bytes!()
 
       for policy <- [fleets, Policy.load!(path, backend: :cuda)] do
         before = Policy.info!(policy).resident_bytes
