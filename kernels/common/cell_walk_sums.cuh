@@ -1,7 +1,7 @@
 // The sums of segments of U h in a walk over a GRU's or an LSTM's frames (common/cell_walk.cuh): by threads,
 // in the order of common/dot.cuh, and by warps on tensor cores, in that of common/tensor.cuh. Both load U
 // when they are made:
-//   ThreadSums(It, staged, rank)         staged: kShape.weights_bytes() of shared memory
+//   Sums(It, staged, rank, thread)       staged: kShape.weights_bytes() of shared memory
 //   void sum(states, sums, count)        of `count` sequences; both are of the buffer
 #pragma once
 

@@ -115,7 +115,7 @@ class RowKernels {
   float* hidden(const RowBuffers& buffers) const { return array(buffers, dims_.network().hidden); }
   void enqueue_output(CUstream stream, RowBuffers& buffers, const RowJob& job) const;
   // Of the cell whose state its products read, where the layer has one: sequences that its walk takes at a
-  // time, by warpgroups that of each of kWalksSideBySide jobs; 0: each frame is launches of its own.
+  // time while so many jobs are computed side by side; 0: each frame is launches of its own.
   static constexpr int kWalksSideBySide = 2;
   std::optional<int> walked_at_once() const;
   // Whether a walk reads the ring of a job with one: otherwise its rows are copied side by side first.

@@ -131,7 +131,7 @@ defmodule ExPhil.Native.Fleet.Devices do
 
   # Does once what is done when agents of a node that died go on here, so that the device has the kernels and
   # the memory for it: to load them would hold up the frames of the agents that play here. In a process of its
-  # own, whose sessions have ended when this returns: the first agents get their memory.
+  # own, which has dropped its sessions when this returns: their memory is for the first agents.
   defp rehearse(places, options, load) do
     room = div(load[:max_sessions], (options[:history] || 0) + 1)
     together = if load[:gather], do: min(@sessions, room), else: 0
